@@ -53,8 +53,10 @@ STATE = "ergon.state"
 ERROR_TYPE = "error.type"
 ERROR_MESSAGE = "exception.message"
 
-tracer = trace.get_tracer("ergon.engines")
-_meter = metrics.get_meter("ergon.engines")
+SCOPE = "ergon.engines"
+
+tracer = trace.get_tracer(SCOPE)
+_meter = metrics.get_meter(SCOPE)
 _SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300]
 _duration = partial(_meter.create_histogram, unit="s", explicit_bucket_boundaries_advisory=_SECONDS)
 LONGEST_TEXT = 4096

@@ -40,5 +40,8 @@ class MemoryConnector(Connector):
     async def fetch_transactions_async(self, batch_size: int, **extra: Any) -> list[Transaction]:
         return self.fetch_transactions(batch_size, **extra)
 
+    async def acknowledge_async(self, transaction: Transaction, outcome: Outcome) -> None:
+        self.acknowledge(transaction, outcome)
+
     async def _call_async(self, method: Callable[..., Any], *given: Any) -> Any:
         return method(*given)

@@ -35,6 +35,7 @@ class Plan(NamedTuple):
     retry_after_ceiling: float = 3600.0
     is_postponing: bool = False  # a transaction can be put back until its next attempt
     park_after: float = math.inf  # the longest wait for which it is not, unless it asks for that
+    is_observed: bool = True  # somebody wants to know when a stage begins and ends
 
 
 class Resumed(NamedTuple):
@@ -74,11 +75,14 @@ def plan_of(policy: ConsumerPolicy | ProducerPolicy, *, is_postponing: bool = Fa
 
 def lifecycle(plan: Plan, resumed: Resumed = ANEW) -> Steps[Outcome]:
     """Work; settle a success; handle a failure, once. Attempts that were made before it was put back count."""
-    yield Enter(plan.work, plan.retry)
+    if plan.is_observed:
+        yield Enter(plan.work, plan.retry)
     outcome = yield from attempts(plan.work, plan.retry, resumed=resumed, plan=plan)
-    yield Leave(outcome)
+    if plan.is_observed:
+        yield Leave(outcome)
     if isinstance(outcome, Success):
-        settled = yield from run_stage(Stage.SUCCESS, plan.success, outcome.value, is_system=plan.work is Stage.PRODUCE)
+        is_system, settle = plan.work is Stage.PRODUCE, run_stage if plan.is_observed else attempts
+        settled = yield from settle(Stage.SUCCESS, plan.success, outcome.value, is_system=is_system)
         if isinstance(settled, Success):
             return outcome
         outcome = settled

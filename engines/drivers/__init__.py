@@ -6,8 +6,8 @@ there is room, or until all have ended), `Sleep`, `Flush` and `Drain`; `loop.Loo
 a lifecycle of its own in a slot (`slots`), which yields `Call` (one attempt of a handler) and `Sleep` (the delay
 before the next one), and whose outcome is acknowledged to the connector; `run.Run` performs these. Both do for threads
 and for asyncio all that is alike: deadlines, classification, the backlog, what is given back, the report. What is not
-alike they ask their driver for, again as generators, with the `requests`: a `partial` (call it), `Ask` (call this
-function within this limit), `Wait` and `Pause`. So a driver is one `send` loop with a branch for each request: it
+alike they ask their driver for, again as generators, with the `requests`: a pair (call this function),
+`Ask` (call it within this limit), `Wait` and `Pause`. So a driver is one `send` loop with a branch for each request: it
 serves those of the loop in the caller's thread or task, those of a lifecycle in the thread or task of its slot. What
 every transaction passes is told apart by `isinstance`: a `match` of classes takes several times as long. Spans and
 metrics are in `tracing`, around every step.

@@ -3,16 +3,14 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from engines.connectors.base import collect
-from engines.core.outcome import CUT
 from engines.core.report import Report
 from engines.drivers.loop import Loop
 from engines.drivers.requests import Ask, LetEnd, Pause, Raised, Requests, Wait
 from engines.drivers.run import Run
-from engines.drivers.slots import AsyncSlots
+from engines.drivers.slots import AsyncSlot, AsyncSlots
 from engines.drivers.timeouts import CANCELLING, awaitable, run_with_timeout_async
 from engines.drivers.watcher import SupersededError
 from engines.drivers.work import Work
@@ -74,28 +72,30 @@ class AsyncDriver:
         self._loop.has_arrived = True
         self.wake()
 
-    async def perform(self, requests: Requests[Any], reply: Any = None) -> Any:
+    async def perform(self, slot: AsyncSlot, reply: Any) -> Any:
         """Do what a lifecycle asks for in the task of its slot; if that is late, another task goes on."""
+        requests = slot.requests
         try:
             while True:
                 try:
-                    request = requests.send(reply)
+                    request: Any = requests.send(reply)
                 except StopIteration as end:
                     return end.value
                 reply = None
-                if isinstance(request, partial):
+                if type(request) is tuple:
+                    function, arguments = request
                     try:
-                        reply = await awaitable(request())
+                        reply = await awaitable(function(*arguments))
                     except BaseException as error:  # noqa: BLE001 (the lifecycle knows what to do about it)
                         reply = Raised(error)
                 elif isinstance(request, Ask):
-                    reply = await self.slots.call(request)
+                    reply = await slot.ask(request, self.slots.go_on)
                 elif isinstance(request, Pause):
                     await asyncio.sleep(request.seconds)
                 elif isinstance(request, LetEnd):
                     await asyncio.wait({request.call}, timeout=request.seconds)
         except SupersededError:
-            return CUT
+            raise
         except BaseException:
             requests.close()  # here and now, whoever has cancelled this task
             raise
@@ -150,8 +150,8 @@ class AsyncDriver:
         """The caller's own task failed or was cancelled: nothing that runs counts any more, all of it is given back."""
         everything = self._run.give_up()
         self.slots.cancel()
-        if self.slots.tasks:
-            await asyncio.wait(set(self.slots.tasks), timeout=CANCELLING)
+        if tasks := self.slots.tasks:
+            await asyncio.wait(tasks, timeout=CANCELLING)
         if self._releasing:
             await asyncio.wait(self._releasing, timeout=self._run.left_to_give_back())
         await self._serve(self._loop.give_back(everything))

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from enum import Enum, auto
+from functools import lru_cache, partial
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple
 
@@ -52,6 +53,8 @@ class Deadlines(NamedTuple):
     def limit_of(self, call: Call) -> Limit | None:
         """The limit of a call. An exception handler that could not begin in the transaction's time has its own."""
         seconds = call.retry.timeout
+        if seconds is None and self is NO_DEADLINES and call.is_bounded:
+            return None
         limit = self.limit(seconds, is_bounded=call.is_bounded)
         if call.stage is not Stage.EXCEPTION:
             return limit
@@ -62,7 +65,7 @@ class Deadlines(NamedTuple):
 
     def limit(self, seconds: float | None, *, is_bounded: bool) -> Limit | None:
         """The nearest of three limits that never add up: the step's own, the transaction's, the loop's."""
-        nearest = None if seconds is None else Limit(seconds, Scope.ATTEMPT)
+        nearest = None if seconds is None else _limit_of_attempt(seconds)
         if self.transaction is not None and is_bounded:
             nearest = _nearer(nearest, self.transaction, Scope.TRANSACTION)
         if self.loop is not None:
@@ -92,6 +95,11 @@ class Deadlines(NamedTuple):
     def _expired(self, transaction_id: str | None) -> Failure:
         seconds = self.transaction_timeout
         return timed_out("the transaction", seconds, transaction_id=transaction_id, is_expired=True)
+
+
+@lru_cache
+def _limit_of_attempt(seconds: float) -> Limit:
+    return Limit(seconds, Scope.ATTEMPT)
 
 
 def _nearer(limit: Limit | None, deadline: float, scope: Scope) -> Limit:
@@ -127,20 +135,23 @@ class CurrentAttempt(NamedTuple):
         return self.asks_whether_lost()
 
 
-# Outside an engine, as in a test of a handler, it is the first and only attempt.
-_current = ContextVar("attempt", default=CurrentAttempt("process", 1, 1))  # noqa: B039 (immutable)
+# What the current attempt is made of once somebody asks for it, which few handlers do.
+_current: ContextVar[tuple[Call, float | None, Callable[[Any], bool], Any] | None] = ContextVar("attempt", default=None)
 
 
 def current_attempt() -> CurrentAttempt:
     """The attempt that this code runs in; `remaining` and `is_lease_lost` let a handler stop by itself."""
-    return _current.get()
-
-
-def announce(call: Call, limit: Limit | None, is_lost: Callable[[], bool], transaction_id: str) -> None:
-    """Set the current attempt, for the handler that is called next."""
-    ends_at = None if limit is None else time.monotonic() + limit.seconds
+    current = _current.get()
+    if current is None:  # outside an engine, as in a test of a handler, it is the first and only one
+        return CurrentAttempt("process", 1, 1)
+    call, ends_at, is_lost, transaction = current
     number, of = call.attempt + 1, call.retry.max_attempts
-    _current.set(CurrentAttempt(str(call.stage), number, of, ends_at, is_lost, transaction_id))
+    return CurrentAttempt(str(call.stage), number, of, ends_at, partial(is_lost, transaction), transaction.id)
+
+
+def announce(call: Call, limit: Limit | None, is_lost: Callable[[Any], bool], transaction: Any) -> None:
+    """Set the current attempt, for the handler that is called next."""
+    _current.set((call, None if limit is None else time.monotonic() + limit.seconds, is_lost, transaction))
 
 
 def refusal_of(value: Any, stage: Stage, *, is_async: bool) -> TypeError | None:

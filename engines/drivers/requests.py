@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from contextvars import Context
-from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from engines.connectors.base import Connector
@@ -51,8 +50,10 @@ class LetEnd(NamedTuple):
     seconds: float | None
 
 
-# A `partial` asks for a call without a limit: most requests do, and it costs less than `Ask`. Answer: as of `Ask`.
-Requests: TypeAlias = Generator[partial[Any] | Ask | Wait | Pause | LetEnd, Any, T]
+# A function and its arguments, to be called without a limit. Most requests are that, and a plain pair costs least;
+# `type` tells it from the others. Answer: as of `Ask`.
+Pair: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
+Requests: TypeAlias = Generator[Pair | Ask | Wait | Pause | LetEnd, Any, T]
 Lifecycle: TypeAlias = Callable[[Transaction], Requests[Any]]
 # A lifecycle in its slot, and its context: whoever goes on with the lifecycle goes on in the same context.
 Performance: TypeAlias = tuple[Requests[Any], Context]

@@ -103,7 +103,6 @@ class Run:
         self._is_asked = overrides(work.connector, "begin", "begin_async")
         self._is_acknowledged = overrides(work.connector, "acknowledge", "acknowledge_async")
         self._is_noted = overrides(work.connector, "note")
-        self._is_lending = overrides(work.connector, "is_lost")
         self.is_holding_back = False  # slots are idle although transactions wait
         self.fault: BaseException | None = None
         self._is_concluded = False
@@ -161,7 +160,8 @@ class Run:
 
     def entries(self, transactions: list[Transaction]) -> list[Entry]:
         """Transactions ready for the slots, each to be run under the policy and in the context of now."""
-        performed = partial(self._lifecycle, self.work, self.work.plan)
+        plan = self.work.plan._replace(is_observed=self.observer.is_recording)
+        performed = partial(self._lifecycle, self.work, plan)
         observed, context = self.observer.batch(performed, len(transactions)), copy_context()
         return [Entry(transaction.id, transaction, observed, context) for transaction in transactions]
 
@@ -197,7 +197,7 @@ class Run:
         if isinstance(outcome, Later):
             outcome = deadlines.parked(outcome)
         if self._is_acknowledged:
-            reply = yield partial(self.functions.acknowledge, transaction, outcome)
+            reply = yield self.functions.acknowledge, (transaction, outcome)
             if isinstance(reply, Raised):
                 self.blame_connector(reply.error, "take an outcome")
         return outcome
@@ -224,12 +224,12 @@ class Run:
         """Call a handler once, and report that to the connector."""
         stage, started = call.stage, time.monotonic()
         is_work = stage in WORK
-        if is_work and transaction.id in self._overdue:
+        if is_work and self._overdue and transaction.id in self._overdue:
             grace = deadlines.limit(self.work.task.cancel_grace, is_bounded=True)
             yield LetEnd(self._overdue[transaction.id], grace and grace.seconds)
         is_wanted = not self.is_over
         if is_wanted and self._is_asked:
-            is_wanted = yield partial(self.functions.begin, transaction)
+            is_wanted = yield self.functions.begin, (transaction,)
             if isinstance(is_wanted, Raised):
                 raise is_wanted.error
         limit = deadlines.limit_of(call)
@@ -238,13 +238,12 @@ class Run:
         elif limit is not None and limit.seconds <= 0:
             outcome = deadlines.reached(limit, call, transaction.id)
         else:
-            is_lost = partial(self.work.connector.is_lost, transaction) if self._is_lending else bool
-            announce(call, limit, is_lost, transaction.id)
+            announce(call, limit, self.work.connector.is_lost, transaction)
             handler = self.work.handlers[stage]
             arguments = (transaction,) if is_work else (transaction, call.argument)
             # An executor ends by itself what runs there for too long.
             if limit is None or (is_work and self.elsewhere is not None):
-                reply = yield partial(handler, *arguments)
+                reply = yield handler, arguments
             else:
                 reply = yield Ask(handler, arguments, limit.seconds, self._abandoned)
             is_raised = isinstance(reply, Raised)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from math import inf
-from typing import Any, cast
+from typing import Any
 
 from engines.core.outcome import CUT, Outcome
-from engines.drivers.requests import Ask, Performance, Raised
+from engines.drivers.requests import Ask, Raised
 from engines.drivers.run import Entry, Run
 from engines.drivers.timeouts import LimitReached, SpareThread
 from engines.drivers.timer import TimedCall
@@ -150,24 +150,57 @@ class ThreadSlots:
             self._serve(entry, self._outcome_of(entry, lifecycle, Raised(late)))
 
 
+class AsyncSlot:
+    """A slot while a transaction runs in it: in one task, or in another that goes on in its place."""
+
+    __slots__ = ("call", "context", "entry", "requests", "task")
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.requests, self.context = entry.start()
+        self.task: asyncio.Task[None]
+        self.call: TimedCall | None = None  # of a handler that has a limit
+
+    async def ask(self, ask: Ask, go_on: Callable[["AsyncSlot", BaseException], None]) -> Any:
+        """Call a handler that has a limit; if it is late, another task is to go on."""
+        function, arguments, seconds, abandoned, _ = ask
+        limit = inf if seconds is None else seconds
+        call = self.call = TimedCall(function, limit, abandoned, self.task, partial(go_on, self))
+        try:
+            return await call.run(arguments)
+        except SupersededError:
+            raise
+        except BaseException as error:  # noqa: BLE001 (the lifecycle knows what to do about it)
+            return Raised(error)
+        finally:
+            if self.call is call:
+                self.call = None
+
+    def cancel(self) -> None:
+        (self.call or self.task).cancel()
+
+
 class AsyncSlots:
     """A semaphore, and a task for each transaction that runs. For the event loop's thread only."""
 
     def __init__(self, run: Run, changed: asyncio.Event, perform: Callable[..., Any]) -> None:
         self._run, self._changed, self._perform = run, changed, perform
         self._free = asyncio.Semaphore(run.work.concurrency)
-        self.tasks: dict[asyncio.Task[Outcome], tuple[Entry, Performance]] = {}
-        self._calls: dict[asyncio.Task[Outcome], TimedCall] = {}  # handlers with a limit that run in them
+        self._taken: set[AsyncSlot] = set()
         self.room = -1
         self.is_room_awaited = False
 
     @property
     def is_idle(self) -> bool:
-        return not self.tasks and (self._run.is_stopping or not self._run.backlog.waiting)
+        return not self._taken and (self._run.is_stopping or not self._run.backlog.waiting)
+
+    @property
+    def tasks(self) -> "set[asyncio.Task[None]]":
+        return {slot.task for slot in self._taken}
 
     def resize(self) -> None:
         """As many slots as the policy says by now; those beyond end with what they run."""
-        self._free = asyncio.Semaphore(max(0, self._run.work.concurrency - len(self.tasks)))
+        self._free = asyncio.Semaphore(max(0, self._run.work.concurrency - len(self._taken)))
 
     def add(self, entries: list[Entry]) -> None:
         # A batch in reserve, so that the next one is here before the slots run dry.
@@ -191,65 +224,60 @@ class AsyncSlots:
     def cancel_lost(self) -> None:
         """Cancel what another worker has by now."""
         self._run.drop_lost()
-        self._cancel([task for task, (entry, _) in self.tasks.items() if self._run.is_lost(entry)])
+        self._cancel([slot for slot in self._taken if self._run.is_lost(slot.entry)])
         self._changed.set()
 
     def cancel(self) -> None:
         """Cancel all that runs."""
-        self._cancel(list(self.tasks))
+        self._cancel(list(self._taken))
 
-    def _cancel(self, tasks: "list[asyncio.Task[Outcome]]") -> None:
-        for task in tasks:
-            if not self._run.is_settled(self.tasks[task][0]):
-                (self._calls.get(task) or task).cancel()
+    def _cancel(self, slots: list[AsyncSlot]) -> None:
+        for slot in slots:
+            if not self._run.is_settled(slot.entry):
+                # A task that has not begun would leave its slot in no other way.
+                slot.task.add_done_callback(partial(self._leave, slot))
+                slot.cancel()
 
     def _occupy(self, entry: Entry) -> None:
-        self._begin(entry, entry.start())
+        slot = AsyncSlot(entry)
+        self._taken.add(slot)
+        self._begin(slot)
 
-    def _begin(self, entry: Entry, lifecycle: Performance, reply: Any = None) -> None:
-        requests, context = lifecycle
-        task = asyncio.get_running_loop().create_task(self._perform(requests, reply), context=context)
-        self.tasks[task] = entry, lifecycle
-        task.add_done_callback(self._vacate)
+    def _begin(self, slot: AsyncSlot, reply: Any = None) -> None:
+        slot.task = asyncio.get_running_loop().create_task(self._hold(slot, reply), context=slot.context)
 
-    async def call(self, ask: Ask) -> Any:
-        """Call a handler that has a limit, in the task of its slot. Answer: as to any request."""
-        function, arguments, seconds, abandoned, _ = ask
-        task = cast("asyncio.Task[Outcome]", asyncio.current_task())
-        call = TimedCall(function, inf if seconds is None else seconds, abandoned, task, self._go_on)
-        self._calls[task] = call
+    async def _hold(self, slot: AsyncSlot, reply: Any) -> None:
+        """Run a lifecycle to its end. The next one begins from here: a callback would cost another turn of the loop."""
         try:
-            return await call.run(arguments)
+            outcome: Outcome = await self._perform(slot, reply)
         except SupersededError:
-            raise
-        except BaseException as error:  # noqa: BLE001 (the lifecycle knows what to do about it)
-            return Raised(error)
-        finally:
-            del self._calls[task]
+            return
+        except asyncio.CancelledError:
+            outcome = CUT
+        except BaseException as error:  # noqa: BLE001 (a slot must not die silently; told at the loop's end)
+            self._run.blame(error)
+            outcome = CUT
+        self._vacate(slot, outcome)
 
-    def _go_on(self, late: "asyncio.Task[Outcome]", error: BaseException) -> None:
+    def go_on(self, slot: AsyncSlot, late: BaseException) -> None:
         """Let another task take the place of one whose call has not ended in time."""
-        late.remove_done_callback(self._vacate)
-        self._begin(*self.tasks.pop(late), Raised(error))
+        slot.call = None
+        self._begin(slot, Raised(late))
 
-    def _vacate(self, task: "asyncio.Task[Outcome]") -> None:
+    def _leave(self, slot: AsyncSlot, task: "asyncio.Task[None]") -> None:
+        if slot in self._taken and slot.task is task:
+            self._vacate(slot, CUT)
+
+    def _vacate(self, slot: AsyncSlot, outcome: Outcome) -> None:
         """A slot is free: it goes to the next in line, and only otherwise back to the semaphore."""
-        run, (entry, _) = self._run, self.tasks.pop(task)
-        run.end(entry, self._outcome_of(task))
-        is_surplus = len(self.tasks) >= run.work.concurrency
+        run = self._run
+        self._taken.remove(slot)
+        run.end(slot.entry, outcome)
+        is_surplus = len(self._taken) >= run.work.concurrency
         following = None if is_surplus else run.next_entry()
         if following is not None:
             self._occupy(following)
         elif not is_surplus:
             self._free.release()
-        if not self.tasks or (self.is_room_awaited and run.backlog.waiting <= self.room):
+        if not self._taken or (self.is_room_awaited and run.backlog.waiting <= self.room):
             self._changed.set()
-
-    def _outcome_of(self, task: "asyncio.Task[Outcome]") -> Outcome:
-        if task.cancelled():
-            return CUT
-        error = task.exception()
-        if error is not None:  # a slot must not die silently; told at the loop's end
-            self._run.blame(error)
-            return CUT
-        return task.result()

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from functools import partial
+from math import inf
 from typing import Any
 
 from engines.connectors.base import collect
@@ -81,25 +81,27 @@ class ThreadDriver:
         requests, context = lifecycle  # the context is entered for moments only: another thread can go on in it
         while True:
             try:
-                request = context.run(requests.send, reply)
+                request: Any = context.run(requests.send, reply)
             except StopIteration as end:
                 return end.value
             reply = None
-            if isinstance(request, (partial, Ask)):
+            if type(request) is tuple:
+                function, arguments = request
+                try:
+                    reply = context.run(function, *arguments)
+                except BaseException as error:  # noqa: BLE001 (the lifecycle knows what to do about it)
+                    reply = Raised(error)
+            elif isinstance(request, Ask):
                 reply = self._ask_in_slot(request, context, go_on)
             elif isinstance(request, Pause):
                 reply = request.seconds > 0 and self._over.wait(request.seconds)
             # Nothing for LetEnd: a thread cannot be cancelled, the next attempt begins beside it.
 
-    def _ask_in_slot(self, ask: partial[Any] | Ask, context: Context, go_on: Callable[[LimitReached], None]) -> Any:
+    def _ask_in_slot(self, ask: Ask, context: Context, go_on: Callable[[LimitReached], None]) -> Any:
+        function, arguments, seconds, abandoned, _ = ask
         try:
-            if isinstance(ask, partial):
-                return context.run(ask)
-            function, arguments, seconds, abandoned, _ = ask
-            if seconds is None:
-                return context.run(function, *arguments)
-            # In a copy: what a handler sets in its context is nobody else's.
-            return WatchedCall(function, seconds, abandoned, go_on).run(context.copy(), arguments)
+            call = WatchedCall(function, inf if seconds is None else seconds, abandoned, go_on)
+            return call.run(context.copy(), arguments)  # in a copy: what a handler sets in its context is nobody else's
         except SupersededError:
             raise
         except BaseException as error:  # noqa: BLE001 (the lifecycle knows what to do about it)
@@ -114,16 +116,14 @@ class ThreadDriver:
             except StopIteration as end:
                 return end.value
             reply = None
-            if isinstance(request, (partial, Ask)):
+            if isinstance(request, Ask):
                 reply = self._ask(request)
             elif isinstance(request, Wait):
                 self._wait(request)
 
-    def _ask(self, ask: partial[Any] | Ask) -> Any:
+    def _ask(self, ask: Ask) -> Any:
+        function, arguments, seconds, abandoned, late = ask
         try:
-            if isinstance(ask, partial):
-                return ask()
-            function, arguments, seconds, abandoned, late = ask
             return run_with_timeout(function, seconds, *arguments, abandoned=abandoned, late=late)
         except BaseException as error:  # noqa: BLE001 (the loop or lifecycle knows what to do about it)
             return Raised(error)

@@ -28,7 +28,7 @@ class TimedCall:
         seconds: float,
         abandoned: Abandoned,
         task: "asyncio.Task[Any]",
-        go_on: Callable[["asyncio.Task[Any]", BaseException], None],
+        go_on: Callable[[BaseException], None],
     ) -> None:
         self._function, self._seconds, self._abandoned = function, seconds, abandoned
         self._task, self._go_on = task, go_on
@@ -101,7 +101,7 @@ class TimedCall:
         if isinstance(error, LimitReached):
             error.call = self._task
         leave_behind(self._task, self._abandoned)
-        self._go_on(self._task, error)
+        self._go_on(error)
 
     async def _forget(self) -> None:
         """Forget the timer, and every cancellation of the task meanwhile: it was meant for the call."""

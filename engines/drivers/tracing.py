@@ -7,7 +7,7 @@ from threading import Lock
 from typing import Any
 
 from opentelemetry import context as contexts
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, get_tracer, set_span_in_context
 
 from engines import telemetry
 from engines.core import failures
@@ -29,44 +29,47 @@ def observer_of(work: Work) -> "Observer":
 class Trace:
     """Records a lifecycle: a span for each stage, one for each attempt, and their metrics."""
 
-    __slots__ = ("_attempted_at", "_common", "_open", "_recorder", "_shows_values")
+    __slots__ = ("_attempted_at", "_attributes", "_common", "_open", "_recorder", "_shows_values")
 
     def __init__(self, recorder: "Recorder", common: Attributes, *, shows_values: bool = False) -> None:
         self._recorder = recorder
         self._shows_values = shows_values
         self._common = common
-        self._open: list[tuple[Span, Any]] = []
+        self._attributes = common  # of the stage that was entered last
+        self._open: list[tuple[Span, contexts.Context, Any]] = []
         self._attempted_at = 0.0
 
     def before(self, step: Step) -> None:
-        match step:
-            case Enter(stage, retry):
-                self.push(self._recorder.spans[stage.value], self._recorder.stage(stage, retry) | self._common)
-            case Call(stage, attempt, retry):
-                attributes = self._recorder.stage(stage, retry) | self._common
-                attributes[telemetry.ATTEMPT] = attempt
-                self.push(f"{self._recorder.spans[stage.value]}.attempt", attributes)
-                self._attempted_at = time.perf_counter()
+        if isinstance(step, Call):
+            name = self._recorder.attempt_spans[step.stage]
+            self.push(name, {**self._attributes, telemetry.ATTEMPT: step.attempt}, is_current=True)
+            self._attempted_at = time.perf_counter()
+        elif isinstance(step, Enter):
+            self._attributes = self._recorder.stage(step.stage, step.retry) | self._common
+            self.push(self._recorder.spans[step.stage], self._attributes)
 
     def after(self, step: Step, reply: Any) -> None:
-        match step:
-            case Call(stage):
-                if not isinstance(reply, Later):  # there was no place for an attempt
-                    self._recorder.attempted(stage, reply, time.perf_counter() - self._attempted_at)
-                self.pop(reply)
-            case Leave(outcome):
-                self.pop(outcome)
+        if isinstance(step, Call):
+            if not isinstance(reply, Later):  # there was no place for an attempt
+                self._recorder.attempted(step.stage, reply, time.perf_counter() - self._attempted_at)
+            self.pop(reply)
+        elif isinstance(step, Leave):
+            self.pop(step.outcome)
 
-    def push(self, name: str, attributes: Attributes, **options: Any) -> None:
-        span = telemetry.tracer.start_span(name, attributes=attributes, **options)
-        self._open.append((span, contexts.attach(set_span_in_context(span))))
+    def push(self, name: str, attributes: Attributes, *, is_current: bool = False, **options: Any) -> None:
+        """Open a span below the last one. It is the current one where somebody else's code runs in it."""
+        above = self._open[-1][1] if self._open else contexts.get_current()
+        span = self._recorder.start_span(name, above, attributes=attributes, **options)
+        context = set_span_in_context(span, above)
+        self._open.append((span, context, contexts.attach(context) if is_current else None))
 
     def pop(self, outcome: Outcome) -> None:
-        span, token = self._open.pop()
+        span, _, token = self._open.pop()
         if span.is_recording():
             self._recorder.describe(span, outcome, shows_value=self._shows_values)
         span.end()
-        contexts.detach(token)
+        if token is not None:
+            contexts.detach(token)
 
     def close(self, outcome: Outcome = CUT) -> None:
         """End what is open; after an interruption that is more than the outermost."""
@@ -131,6 +134,8 @@ class Recorder(Observer):
 
     def __init__(self, work: Work) -> None:
         self.spans = telemetry.CONSUMER_SPANS if work.is_consumer else telemetry.PRODUCER_SPANS
+        self.attempt_spans = {stage: f"{name}.attempt" for stage, name in self.spans.items()}
+        self.start_span = get_tracer(telemetry.SCOPE).start_span  # of the SDK itself, for as long as the loop runs
         self._kind = SpanKind.CONSUMER if work.is_consumer else SpanKind.PRODUCER
         self._is_metering = telemetry.is_metering()
         self._labels = labels_of(work.name, work.pipeline)
@@ -234,11 +239,11 @@ class Recorder(Observer):
 
     def describe(self, span: Span, outcome: Outcome, *, shows_value: bool) -> None:
         """Set the outcome on a span: the type of a result, the message of an error; values if the policy allows it."""
+        if isinstance(outcome, Success):
+            text = telemetry.text_of(outcome.value) if shows_value else type(outcome.value).__name__
+            span.set_attribute(telemetry.RESULT, text)
+            return
         match outcome:
-            case Success(value) if shows_value:
-                span.set_attribute(telemetry.RESULT, telemetry.text_of(value))
-            case Success(value):
-                span.set_attribute(telemetry.RESULT, type(value).__name__)
             case Failure(error):
                 span.set_attributes(_known(_fault(error)))
                 span.set_status(Status(StatusCode.ERROR, failures.message_of(error)))
@@ -255,7 +260,7 @@ class Recorder(Observer):
             telemetry.CONCURRENCY: self.work.concurrency,
             "messaging.operation.name": "receive" if self.work.is_consumer else "send",
         }
-        cycle = self._cycle = Cycle(telemetry.tracer.start_span(self.spans["loop"], attributes=attributes))
+        cycle = self._cycle = Cycle(self.start_span(self.spans["loop"], attributes=attributes))
         self._cycles.add(cycle)
         self._token = contexts.attach(set_span_in_context(cycle.span))
         return cycle
@@ -291,7 +296,7 @@ class Recorder(Observer):
         # Where it was submitted, and where it ran until it was put back.
         traces = (transaction.trace_context, self.work.connector.resumed(transaction).trace)
         links = [link for one in traces for link in telemetry.links_to(one)]
-        trace.push(self.spans["transaction"], attributes, kind=self._kind, links=links)
+        trace.push(self.spans["transaction"], attributes, is_current=True, kind=self._kind, links=links)
         return trace
 
     def _end(self, trace: Trace, outcome: Outcome, cycle: Cycle, seconds: float) -> None:

@@ -6,6 +6,7 @@ import selectors
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -94,7 +95,7 @@ def test_a_call_that_ends_just_at_its_limit_is_in_time_or_late_and_never_both(
 
     async def run(race: Race, endings: list[str]) -> None:
         task: Any = asyncio.current_task()
-        call = TimedCall(race.handle, race.limit / 1000, abandoned, task, go_on)
+        call = TimedCall(race.handle, race.limit / 1000, abandoned, task, partial(go_on, task))
         timer = task.get_loop().call_later(race.cancelled / 1000, call.cancel)
         try:
             endings.append(await call.run(()))

@@ -154,6 +154,21 @@ def test_whatever_happens_exactly_one_handler_has_the_last_word(
         assert stages(played).count(stage) <= policy.max_attempts
 
 
+@given(st.lists(outcome, min_size=20, max_size=20), retry, retry, retry)
+def test_where_nobody_watches_the_same_is_done_without_marks_of_a_success(
+    outcomes: list[Outcome], work: RetryPolicy, success: RetryPolicy, exception: RetryPolicy
+) -> None:
+    plan = Plan(Stage.PROCESS, work, success, exception, is_observed=False)
+    unseen, seen = (
+        play(lifecycle(plan), outcomes, Call),
+        live(*outcomes, work=work, success=success, exception=exception),
+    )
+    assert unseen.of(Call, Sleep) == seen.of(Call, Sleep)
+    assert unseen.result == seen.result
+    if isinstance(unseen.result, Success):
+        assert unseen.of(Enter, Leave) == []
+
+
 WORK = Call(Stage.PROCESS, 0, ONCE, None)
 CONSUMED = Call(Stage.SUCCESS, 0, ONCE, None)
 PRODUCED = Call(Stage.SUCCESS, 0, ONCE, None, is_system=True)
