@@ -24,6 +24,10 @@ class EngineSettings:
     data_folder: Path
     trace_url: str
     chores: dict[str, tuple[float, str]]
+    # Functions and modules by their names, loaded by whoever calls them: commands start sooner without.
+    findings: tuple[str, ...]
+    blockers: tuple[str, ...]
+    replayers: tuple[str, ...]
 
     @property
     def heartbeat(self) -> float:
@@ -57,4 +61,7 @@ def settings() -> EngineSettings:
         data_folder=django_settings.DATA_DIR,
         trace_url=django_settings.ERGON_TRACE_URL,
         chores=django_settings.ERGON_CHORES,
+        findings=django_settings.ERGON_FINDINGS,
+        blockers=django_settings.ERGON_BLOCKERS,
+        replayers=django_settings.ERGON_REPLAYERS,
     )

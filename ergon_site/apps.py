@@ -16,9 +16,7 @@ class ConsoleConfig(SimpleAdminConfig):
         from django.core.signals import request_started
         from django.db.backends.signals import connection_created
 
-        from engines.reads import blockers, doctor
         from ergon_site import checks, databases
-        from ergon_site.dashboard import facts, providers
 
         # Users stand under the same heading in breadcrumbs as in the menu.
         apps.get_app_config("auth").verbose_name = "Access"
@@ -29,7 +27,3 @@ class ConsoleConfig(SimpleAdminConfig):
         # No row's signal: the only place that every connection of every thread passes, and once in its life.
         connection_created.connect(databases.check_new_connection)
         request_started.connect(databases.close_if_replaced)
-        # The engines know nothing of facts and providers; the doctor looks at all of them.
-        doctor.REST.extend([providers.findings, facts.findings])
-        # Nor do they know breakers; whoever asks why a transaction waits is told of those too.
-        blockers.CHECKS.append(providers.hindrances)

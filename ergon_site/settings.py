@@ -89,6 +89,11 @@ ERGON_CHORES = {
     "dead_letters_published": (15.0, "providers.outbox.publish"),
     "provider_outcomes_settled": (15.0, "providers.calls.journal.replay"),
 }
+# The engines know nothing of facts and providers. The doctor looks at all of them, whoever asks why a transaction waits is
+# told of breakers too, and providers replay their own dead letters.
+ERGON_FINDINGS = ("ergon_site.dashboard.providers.findings", "ergon_site.dashboard.facts.findings")
+ERGON_BLOCKERS = ("ergon_site.dashboard.providers.hindrances",)
+ERGON_REPLAYERS = ("providers.replaying",)
 ERGON_CELERY_APP = "ergon_site.celery.app"
 ERGON_PROVIDER_JOURNAL = DATA_DIR / "provider-journal.sqlite3"
 ERGON_API_RATE = read("ERGON_API_RATE", environment.rate, default="1000/s")

@@ -1,3 +1,5 @@
+from typing import Any
+
 from django.apps import AppConfig
 from django.core import checks
 
@@ -7,10 +9,11 @@ class ProvidersConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from engines import dead_letters
-        from providers import replaying
-        from providers.checks import check_providers, check_tasks
+        checks.register(_check)
 
-        dead_letters.replayed_by(replaying)
-        checks.register(check_providers)
-        checks.register(check_tasks)
+
+def _check(**given: Any) -> list[checks.CheckMessage]:
+    # Loaded with Celery, which most commands start without.
+    from providers.checks import check_providers, check_tasks
+
+    return [*check_providers(**given), *check_tasks(**given)]

@@ -30,6 +30,5 @@ from engines.dead_letters.recording import (
 from engines.dead_letters.replayers import (
     AS_IT_WAS as AS_IT_WAS,
     Fates as Fates,
-    replayed_by as replayed_by,
     replayer_of as replayer_of,
 )

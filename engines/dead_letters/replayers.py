@@ -1,10 +1,12 @@
-"""Replayers of dead letters whose source is not a pipeline."""
+"""Replayers of dead letters whose source is not a pipeline: the modules that the setting `ERGON_REPLAYERS` names."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol, cast
 
 from django.db.models import QuerySet
 
+from engines.conf import settings
 from engines.models import DeadLetter
 
 # In place of a payload: the letter's own.
@@ -34,15 +36,7 @@ class Replayer(Protocol):
         """The blocker of replaying these now; empty if there is none."""
 
 
-_replayers: list[Replayer] = []
-
-
-def replayed_by(replayer: Replayer) -> None:
-    """Let another source replay its own letters."""
-    if replayer not in _replayers:
-        _replayers.append(replayer)
-
-
 def replayer_of(letter: DeadLetter) -> Replayer | None:
     """The replayer of a dead letter, if its source is not a pipeline."""
-    return next((replayer for replayer in _replayers if replayer.knows(letter)), None)
+    replayers = (cast("Replayer", import_module(name)) for name in settings().replayers)
+    return next((replayer for replayer in replayers if replayer.knows(letter)), None)

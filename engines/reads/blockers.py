@@ -1,12 +1,15 @@
 """Blockers of transactions outside of the engines, such as the open breaker of a provider that they call.
 
-The engines know nothing of such things: whoever does adds a seer.
+The engines know nothing of such things: the setting `ERGON_BLOCKERS` names functions that do.
 """
 
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from django.utils.module_loading import import_string
+
+from engines.conf import settings
 from engines.core import explanation
 
 
@@ -25,9 +28,9 @@ class Blocker(NamedTuple):
 
 # Given the ids under which calls are made, what stands in their way now.
 BlockerCheck = Callable[[Collection[str]], Iterable[Blocker]]
-CHECKS: list[BlockerCheck] = []
 
 
 def blockers_of(ids: Collection[str]) -> list[Blocker]:
     """All that is known to stand in the way of what goes by these ids."""
-    return sorted({one for see in CHECKS for one in see(ids)}, key=lambda one: one.what)
+    checks: Iterable[BlockerCheck] = map(import_string, settings().blockers)
+    return sorted({one for see in checks for one in see(ids)}, key=lambda one: one.what)

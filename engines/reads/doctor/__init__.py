@@ -2,6 +2,9 @@
 
 from collections.abc import Callable, Iterator
 
+from django.utils.module_loading import import_string
+
+from engines.conf import settings
 from engines.core.errors import error_text
 from engines.reads.doctor import executors, fleet, ground, work
 from engines.reads.doctor.finding import Finding, Level, problem
@@ -38,7 +41,7 @@ def examine() -> Iterator[Finding]:
         if any(finding.level is Level.PROBLEM for finding in findings):
             yield from _run(ground.disk)
             return
-    for check in REST:
+    for check in (*REST, *map(import_string, settings().findings)):
         yield from _run(check)
 
 
