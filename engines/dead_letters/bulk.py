@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Count, Q
 
 from engines import dead_letters, transactions
@@ -127,8 +127,11 @@ def find(operation_id: int, *, is_locked: bool = False) -> BulkOperation:
 
 def advance() -> int:
     """Take every running operation as far as its pace allows; how many dead letters were settled."""
-    running = BulkOperation.objects.filter(state="running").order_by("pk").values_list("pk", flat=True)
-    return sum(_advance(operation_id) for operation_id in running)
+    # By hand: asked every second, and mostly for nothing.
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT id FROM engines_bulkoperation WHERE state = 'running' ORDER BY id")
+        running = cursor.fetchall()
+    return sum(_advance(operation_id) for (operation_id,) in running)
 
 
 @retry_conflicts

@@ -141,7 +141,7 @@ class Maintenance:
         self._rescues_from = time.monotonic() + settings().time_to_renew
 
     def _run_aside(self, due: Intervals) -> None:
-        while not self._stop.wait(TURN / 4):
+        while not self._stop.wait(TURN):
             for name in due.due(time.monotonic()):
                 if self._stop.is_set() or not self._leading.is_set():
                     break

@@ -1,6 +1,8 @@
 """Hears of new work, so that a lone transaction need not wait for the next poll."""
 
+import os
 import select
+import socket
 import threading
 import time
 from contextlib import closing
@@ -16,9 +18,12 @@ from engines.transactions.statements.postgresql import BURST, CHANNEL
 from engines.worker.poller import Poller
 from ergon_site.access.database import pooler
 
+# How long a thread that asks the server takes to notice the end.
 NOTICE = 0.5
-# How often the file of SQLite is looked at, and how often once it has not changed for a while.
+# How often the log of SQLite is looked at, and how often once it has not changed for a while; and how often the database
+# itself is asked, should two commits be so close that its log looks the same.
 POLL, SELDOM, QUIET = 0.05, 0.2, 2.0
+ASK = 1.0
 POOLED_POLL = 0.25
 RETRY = 1.0
 # A server that has said nothing for so long is asked whether it is still there, and has so long to answer.
@@ -39,6 +44,8 @@ class Notifier:
         self._over = threading.Event()
         self._said = ""
         self._thread: threading.Thread | None = None
+        # Ends a wait for the server at once: without it, an idle thread would have to wake up to look.
+        self._ended, self._end = socket.socketpair()
         if connection.vendor == "postgresql" and pooler.is_shared(connection):
             poller.longest_wait = POOLED_POLL
             hint = f"behind a transaction pooler LISTEN cannot work: new work is polled for every {POOLED_POLL:g} s"
@@ -50,8 +57,11 @@ class Notifier:
 
     def close(self) -> None:
         self._over.set()
+        self._end.send(b"\0")
         if self._thread is not None:
             self._thread.join(2 * NOTICE)
+        self._end.close()
+        self._ended.close()
 
     def _tell_of(self, payload: str) -> None:
         """Anybody may notify this channel: what is no number of a pipeline is not for us."""
@@ -85,17 +95,21 @@ class Notifier:
 
     def _hear(self, listening: "psycopg.Connection[Any]") -> None:
         """Pass notifications on. A server that is gone without a word looks like one that has nothing to tell."""
-        heard_at = time.monotonic()
+        pgconn, heard_at = listening.pgconn, time.monotonic()
+        readable = select.poll()
+        readable.register(pgconn.socket, select.POLLIN)
+        readable.register(self._ended, select.POLLIN)
         while not self._over.is_set():
-            for notification in listening.notifies(timeout=GLANCE if self._watched else NOTICE, stop_after=1):
+            if readable.poll(1000 * (GLANCE if self._watched else SILENCE)) and not self._over.is_set():
                 heard_at = time.monotonic()
-                self._tell_of(notification.payload)
+                pgconn.consume_input()
+                self._tell_all(pgconn)
             # The single submits of a burst are not notified: its pipeline is woken at every look.
             now = time.monotonic()
             self._watched = {pipeline_id: until for pipeline_id, until in self._watched.items() if now < until}
             for pipeline_id in self._watched:
                 self._poller.tell(pipeline_id)
-            if time.monotonic() > heard_at + SILENCE:
+            if time.monotonic() >= heard_at + SILENCE:
                 self._ask(listening, "")
                 heard_at = time.monotonic()
 
@@ -113,6 +127,9 @@ class Notifier:
                 raise psycopg.OperationalError(msg)
             if is_readable:
                 pgconn.consume_input()
+        self._tell_all(pgconn)
+
+    def _tell_all(self, pgconn: psycopg.pq.abc.PGconn) -> None:
         while notification := pgconn.notifies():
             self._tell_of(notification.extra.decode(errors="replace"))
 
@@ -127,9 +144,14 @@ class Notifier:
         return False
 
     def _look(self) -> None:
-        """A file's version changes with every commit of anybody else."""
-        seen, changed_at = None, time.monotonic()
+        """A file's version changes with every commit of anybody else. To ask for it costs ten looks at the log."""
+        log_file = f"{connection.settings_dict['NAME']}-wal"
+        stamp, seen, asked_at, changed_at = (0, 0), None, 0.0, time.monotonic()
         while not self._over.wait(SELDOM if time.monotonic() > changed_at + QUIET else POLL):
+            looked = _stamp(log_file)
+            if looked == stamp and time.monotonic() < asked_at + ASK:
+                continue
+            stamp, asked_at = looked, time.monotonic()
             try:
                 connection.ensure_connection()
                 with connection.wrap_database_errors:
@@ -144,3 +166,12 @@ class Notifier:
             except Exception as error:  # noqa: BLE001 (told once)
                 self._say(error)
         connection.close()
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    """Changes when a file is written to; (0, 0) without a file."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 (several times a second, for ever)
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size

@@ -256,7 +256,8 @@ class Forwarding:
                 break
             if self._is_all and not self._is_draining and time.monotonic() >= look_at:
                 try:
-                    self._add(list(boundaries.in_use()))
+                    if boundaries.ids_in_use() - self._in_hand():
+                        self._add(list(boundaries.in_use()))
                 except (DatabaseError, InterfaceError):
                     close_connection()  # each thread says so by itself
                 look_at = time.monotonic() + LOOK_FOR_NEW
@@ -296,8 +297,10 @@ class Forwarding:
         """Let the handoffs at hand end."""
         self._is_over.set()
 
+    def _in_hand(self) -> set[int]:
+        return {number for number, one in self._forwarders.items() if one.standing is not Standing.RETIRED}
+
     def _add(self, found: Sequence[Boundary]) -> None:
         for boundary in found:
-            there = self._forwarders.get(boundary.pk)
-            if there is None or there.standing is Standing.RETIRED:
+            if boundary.pk not in self._in_hand():
                 self._forwarders[boundary.pk] = Forwarder(boundary, self._tell, is_draining=self._is_draining)

@@ -1,7 +1,7 @@
 """Finds boundaries by their zones."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import connection
 from django.db.models import Q, QuerySet
@@ -47,6 +47,11 @@ def in_use() -> QuerySet[Boundary]:
     return Boundary.objects.filter(retired_at__isnull=True).select_related("from_zone", "to_zone")
 
 
+def ids_in_use() -> set[int]:
+    """The same by their ids, for whoever looks for new ones all the time."""
+    return {number for (number,) in _rows("SELECT id FROM facts_boundary WHERE retired_at IS NULL")}
+
+
 class Signs(NamedTuple):
     """What says whether a boundary may be handed over."""
 
@@ -68,15 +73,18 @@ class Seen(NamedTuple):
 
 def look_at(ids: Sequence[int]) -> Iterator[Seen]:
     """A look at many boundaries that costs next to nothing, for whoever looks all the time."""
-    places = ", ".join(["%s"] * len(ids))
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""SELECT id, next_offset - 1 > frontier, held_until IS NULL OR held_until < CURRENT_TIMESTAMP,
-              gate, gate_by, alarm, source_url, retired_at IS NOT NULL FROM facts_boundary WHERE id IN ({places})""",  # noqa: S608 (places only)
-            ids,
-        )
-        for number, has_facts, is_free, gate, gate_by, alarm, source, is_retired in cursor.fetchall():
-            yield Seen(number, Signs(gate, gate_by, alarm, source, bool(is_retired)), bool(has_facts), bool(is_free))
+    statement = f"""SELECT id, next_offset - 1 > frontier, held_until IS NULL OR held_until < CURRENT_TIMESTAMP,
+      gate, gate_by, alarm, source_url, retired_at IS NOT NULL FROM facts_boundary
+      WHERE id IN ({", ".join(map(str, ids))})"""  # noqa: S608 (numbers only)
+    for number, has_facts, is_free, gate, gate_by, alarm, source, is_retired in _rows(statement):
+        yield Seen(number, Signs(gate, gate_by, alarm, source, bool(is_retired)), bool(has_facts), bool(is_free))
+
+
+def _rows(statement: str) -> list[tuple[Any, ...]]:
+    """What a statement finds. Not by a cursor of Django's, which costs as much as the statement."""
+    connection.ensure_connection()
+    with connection.wrap_database_errors:
+        return list(connection.connection.execute(statement).fetchall())
 
 
 def signs_of(boundary: Boundary) -> Signs:

@@ -64,6 +64,7 @@ ON CONFLICT (pipeline_id, minute, worker) DO UPDATE SET succeeded = succeeded + 
   longest = max(longest, excluded.longest)
 """
 GIVEN_BACK = {"state": State.PENDING.value, "lease_owner": None, "lease_expires_at": None, "started_at": None}
+IS_ANY_LAPSED = "SELECT EXISTS (SELECT 1 FROM engines_transactionrecord WHERE lease_expires_at < %s)"
 RESCUE = """
 UPDATE engines_transactionrecord SET rescues = rescues + %(begun)s, attempts = attempts - 1 + %(begun)s,
   lease_owner = NULL, lease_expires_at = NULL,
@@ -222,7 +223,11 @@ def _held(lease: dict[str, Any]) -> QuerySet[TransactionRecord]:
 
 
 def is_any_to_rescue(worker: int | None) -> bool:
-    return _to_rescue(worker).exists()
+    if worker is not None:
+        return _to_rescue(worker).exists()
+    with connection.cursor() as cursor:
+        cursor.execute(IS_ANY_LAPSED, [_text(timezone.now())])
+        return bool(cursor.fetchone()[0])
 
 
 def _to_rescue(worker: int | None) -> QuerySet[TransactionRecord]:

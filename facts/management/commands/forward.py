@@ -70,6 +70,8 @@ class Command(ServiceCommand):
         return printable(f"{fields.get('boundary', '')}: {event.replace('_', ' ')}{reason}")
 
     def _show(self) -> None:
+        if not self.line.is_live:  # several times a second, for nobody
+            return
         each = (f"{one.name}: {one.handed:,} handed over, {one.backlog:,} left" for one in self._forwarding.forwarders)
         self.show_progress(printable("; ".join(each) or "there are no boundaries"))
 
