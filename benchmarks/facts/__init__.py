@@ -9,7 +9,8 @@ comes, where it answers before the disk has it.
 **In batches.** `ledger.append_many`, a thousand facts in a call, one thread.
 
 **HTTP.** One granian process with 16 threads. 16 connections, each waits for its answer; the bare `APIView` parses the
-same body and inserts one row by the ORM, without token, scope or rate. Then one connection alone, and batches of a
+same body and inserts one row by the ORM, without token, scope or rate, and a plain view of Django does the same without
+the framework. Then one connection alone, and batches of a
 thousand.
 
 **SQLite.** One connection alone, then four, against two servers with a database file each: one keeps the database
@@ -31,7 +32,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.facts import growth, on_sqlite, over_http, report
-from benchmarks.facts.at_once import contenders as at_once
+from benchmarks.facts.at_once import FROM, TO, contenders as at_once
 from benchmarks.facts.rounds import Figures, measure
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,9 +53,9 @@ def main() -> None:
         set_up(folder, stack)
         contenders = on_sqlite.contenders(folder, stack, share) if "sqlite" in options.only else {}
         if options.only != ["sqlite"]:
-            appending, asking = at_once(folder, stack, share), over_http.contenders(folder, stack, share)
-            contenders |= appending if "append" in options.only else {}
-            contenders |= asking if "http" in options.only else {}
+            _open_boundary()
+            contenders |= at_once(folder, stack, share) if "append" in options.only else {}
+            contenders |= over_http.contenders(folder, stack, share) if "http" in options.only else {}
         try:
             measure(contenders, figures, rounds)
             if "growth" in options.only:
@@ -80,6 +81,14 @@ def set_up(folder: Path, stack: ExitStack) -> None:
     from django.core.management import call_command
 
     call_command("migrate", verbosity=0)
+
+
+def _open_boundary() -> None:
+    from facts import provisioning
+
+    for zone in (FROM, TO):
+        provisioning.create_zone(zone, by="benchmark")
+    provisioning.create_boundary(FROM, TO, by="benchmark")
 
 
 def _options() -> argparse.Namespace:

@@ -24,11 +24,6 @@ NEXT = count()
 
 
 def contenders(folder: Path, stack: ExitStack, share: float) -> dict[str, Contender]:
-    from facts import provisioning
-
-    for zone in (FROM, TO):
-        provisioning.create_zone(zone, by="benchmark")
-    provisioning.create_boundary(FROM, TO, by="benchmark")
     facts = int(FACTS * share)
     writer = BareWriter(stack)
     found: dict[str, Contender] = {

@@ -1,4 +1,4 @@
-"""The same over HTTP, beside a bare view on the same server."""
+"""The same over HTTP, beside two bare views on the same server."""
 
 import asyncio
 import os
@@ -52,6 +52,7 @@ def contenders(folder: Path, stack: ExitStack, share: float) -> dict[str, Conten
     return {
         "Ergon over HTTP": lambda: asked("/api/v1/facts", one, CALLS, CONNECTIONS),
         "bare APIView": lambda: asked("/bare", one, CALLS, CONNECTIONS),
+        "plain Django view": lambda: asked("/plain", one, CALLS, CONNECTIONS),
         "Ergon over HTTP, in batches": batches,
         "Ergon over HTTP, alone": alone,
     }
@@ -64,9 +65,7 @@ def calls(port: int, token: str, path: str, body: Body, count: int, connections:
 
 def server(folder: Path, stack: ExitStack, environment: Mapping[str, str]) -> int:
     """The port of a web server that runs until the stack ends."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     program = str(Path(sys.executable).parent / "granian")
     listen = ["--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--no-ws"]
     threads = ["--workers", "1", "--blocking-threads", str(CONNECTIONS)]
@@ -78,6 +77,12 @@ def server(folder: Path, stack: ExitStack, environment: Mapping[str, str]) -> in
     stack.callback(server.terminate)
     _wait_for(port)
     return port
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _wait_for(port: int) -> None:
