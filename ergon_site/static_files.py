@@ -1,4 +1,4 @@
-"""Static files, cached for ever under an address with a hash and compressed, and the compression of pages.
+"""Static files, cached for ever under an address with a hash and compressed, and the compression of answers.
 
 There is no `collectstatic`. WhiteNoise finds the files where their packages have them. The hash is one of all files
 together and stands before their names, so that what a style sheet refers to by a relative address has it as well.
@@ -25,6 +25,10 @@ COMPRESSIBLE = ("text/", "image/svg", "application/json", "application/javascrip
 # What asks for a part, or whether anything has changed, is answered by WhiteNoise.
 CONDITIONS = ("HTTP_RANGE", "HTTP_IF_MODIFIED_SINCE", "HTTP_IF_NONE_MATCH")
 MANY_FILES = 500
+API = "/api/v1/"
+# Of answers of the API: below this the headers outweigh what is saved, and above it another copy would cost too much.
+LEAST, MOST = 1024, 4 * 1024 * 1024
+QUICKLY = 1
 
 
 @cache
@@ -63,14 +67,26 @@ class StaticFiles(WhiteNoiseMiddleware):
         return answer
 
 
-class CompressedPages(GZipMiddleware):
-    """Compresses pages and exports. Answers of the API are small or fetched by the thousand, and artifacts in parts."""
+class CompressedAnswers(GZipMiddleware):
+    """Compresses pages, exports, and large answers of the API, but for artifacts, which are asked for in parts.
+
+    What a page holds cannot be guessed by how well it compresses with what somebody made its reader send (BREACH): Django
+    masks the CSRF token anew in each answer, and makes each answer longer by chance. Nobody can make the reader of an
+    answer of the API send anything: tokens are not sent by browsers on their own. So that one is compressed without
+    chance, and quickly.
+    """
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        if request.path_info.startswith("/api/v1/"):
-            return response
-        compressed: HttpResponseBase = super().process_response(request, response)
-        return compressed
+        if not request.path_info.startswith(API):
+            compressed: HttpResponseBase = super().process_response(request, response)
+            return compressed
+        # An ETag is that of exactly these bytes, and changes are based on it.
+        if isinstance(response, HttpResponse) and LEAST <= len(response.content) <= MOST and "ETag" not in response:
+            patch_vary_headers(response, ["Accept-Encoding"])
+            if "gzip" in request.META.get("HTTP_ACCEPT_ENCODING", ""):
+                response.content = gzip.compress(response.content, QUICKLY, mtime=0)
+                response["Content-Encoding"], response["Content-Length"] = "gzip", str(len(response.content))
+        return response
 
 
 def _compressed(found: Any, request: HttpRequest) -> HttpResponse | None:

@@ -3,17 +3,27 @@
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
+from csp.constants import HEADER
+from csp.middleware import CSPMiddleware
+from csp.utils import build_policy
 from django.conf import settings
 from django.contrib.auth import SESSION_KEY
-from django.http import HttpRequest, HttpResponse
+from django.contrib.auth.middleware import AuthenticationMiddleware
+from django.contrib.messages.middleware import MessageMiddleware
+from django.contrib.sessions.middleware import SessionMiddleware
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.middleware.csrf import CsrfViewMiddleware
 from django.utils import timezone
+from django.utils.deprecation import MiddlewareMixin
 
 from ergon_site.access.telemetry import api_duration
 
 Handler = Callable[[HttpRequest], HttpResponse]
 
+API = "/api/v1/"
 # What the console's script sends when a page refreshes itself.
 REFRESH = "X-Ergon-Refresh"
 # A session in use is written so many times in its life, not with every request.
@@ -34,6 +44,41 @@ def observe_api(get_response: Handler) -> Handler:
         return response
 
     return middleware
+
+
+class ContentPolicy(CSPMiddleware):
+    """The policy of the settings on every answer, written once: no view has one of its own, and no page a nonce."""
+
+    @cached_property
+    def _policy(self) -> str:
+        return build_policy()
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        if settings.DEBUG:  # the pages that tell a developer of an error are exempt
+            return super().process_response(request, response)
+        response.headers.setdefault(HEADER, self._policy)
+        return response
+
+
+class _ForPeople(MiddlewareMixin):
+    """Middleware that calls of the API pass by: they have tokens, and neither sessions nor cookies."""
+
+    def __call__(self, request: HttpRequest) -> Any:
+        if request.path_info.startswith(API):
+            return self.get_response(request)
+        return super().__call__(request)
+
+
+class Sessions(_ForPeople, SessionMiddleware): ...
+
+
+class CsrfProtection(_ForPeople, CsrfViewMiddleware): ...
+
+
+class Authentication(_ForPeople, AuthenticationMiddleware): ...
+
+
+class Messages(_ForPeople, MessageMiddleware): ...
 
 
 def renew_sessions(get_response: Handler) -> Handler:

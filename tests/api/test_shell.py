@@ -53,6 +53,29 @@ def test_the_schema_is_made_once_in_each_form_whoever_asks_and_however(
     assert client.head("/api/schema/").status_code == 200
 
 
+def test_calls_of_the_api_pass_by_sessions_and_have_the_same_headers_as_pages(
+    api: Client, browse: Client, client: Client
+) -> None:
+    page, answer = client.get("/admin/login/"), api.get("/api/v1/client")
+    for name in ("Content-Security-Policy", "X-Frame-Options", "X-Content-Type-Options", "Referrer-Policy"):
+        assert answer.headers[name] == page.headers[name]
+    assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+    assert not answer.cookies
+    # Whoever is logged in to the console is nobody here.
+    problem(browse.get("/api/v1/client"), 401, "unauthenticated")
+
+
+@pytest.mark.parametrize("accept", ["", "*/*", "application/json", "application/json; q=0.5, */*", "text/html, */*;q=0.8"])
+def test_whoever_takes_json_gets_it(api: Client, accept: str) -> None:
+    answer = api.get("/api/v1/client", headers={"Accept": accept} if accept else {})
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/json")
+
+
+@pytest.mark.parametrize("asked", [{"headers": {"Accept": "text/html"}}, {"query_params": {"format": "xml"}}])
+def test_whoever_takes_no_json_is_refused(api: Client, asked: dict[str, Any]) -> None:
+    assert api.get("/api/v1/client", **asked).status_code in {404, 406}
+
+
 def test_the_docs_page_loads_nothing_from_elsewhere(client: Client) -> None:
     page = client.get("/api/docs/").content.decode()
     assert "swagger-ui" in page

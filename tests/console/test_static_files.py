@@ -1,23 +1,30 @@
 """Static files and pages as a browser gets them from a real server: cached for ever, compressed."""
 
-import gzip
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import unfold
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
 from engines import transactions
+from ergon_site.access import clients
+from ergon_site.access.clients import Grant
+from ergon_site.static_files import MOST
+from facts import ledger, provisioning
 from tests.api.api_clients import client_with
 from tests.factories import make_pipeline
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 from tests.processes import LIMIT, Site
 
 # The files are the same whatever the database.
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
 
+UNUSED = ("chart/chart.js", "alpine/alpine.sort.js")
 FOREVER = "max-age=315360000, public, immutable"
 
 
@@ -69,7 +76,23 @@ def test_a_part_of_a_file_and_an_unchanged_file_are_answered_as_such(site: Site)
     assert (unchanged.status_code, unchanged.content) == (304, b"")
 
 
-def test_pages_and_exports_are_compressed_and_answers_of_the_api_are_not(
+def test_no_page_loads_a_script_that_none_uses(browse: Client, administrator: User) -> None:
+    make_pipeline("orders")
+    for address in ("/admin/login/", "/admin/", "/admin/engines/pipeline/", "/admin/engines/executor/"):
+        found = addresses(browse.get(address, follow=True).content.decode())
+        assert any(one.endswith("/alpine.js") for one in found)
+        assert not [one for one in found if one.endswith(UNUSED)], address
+
+
+def test_the_skeleton_of_pages_is_the_themes_but_for_those_scripts() -> None:
+    """The theme may change its own with a new version: then ours is to be made anew."""
+    name = "templates/unfold/layouts/skeleton.html"
+    theirs = (Path(unfold.__file__).parent / name).read_text().splitlines()
+    ours = (settings.BASE_DIR / name).read_text().splitlines()
+    assert ours[1:] == [line for line in theirs if not any(one in line for one in UNUSED)]
+
+
+def test_pages_exports_and_large_answers_of_the_api_are_compressed(
     site: Site, browse: Client, administrator: User
 ) -> None:
     make_pipeline("orders")
@@ -80,7 +103,26 @@ def test_pages_and_exports_are_compressed_and_answers_of_the_api_are_not(
         answer = get(site, address, session)
         assert (answer.status_code, answer.headers.get("Content-Encoding")) == (200, "gzip"), address
     assert "order-19" in answer.text
-    told: dict[str, Any] = client_with("transactions:read").defaults
-    listed = get(site, "/api/v1/transactions", Authorization=told["HTTP_AUTHORIZATION"])
-    assert (listed.status_code, "Content-Encoding" in listed.headers) == (200, False)
-    assert len(listed.content) > len(gzip.compress(listed.content))
+    told: dict[str, Any] = client_with("transactions:read", "policies:read").defaults
+    token = {"Authorization": told["HTTP_AUTHORIZATION"]}
+    listed = get(site, "/api/v1/transactions", **token)
+    assert (listed.status_code, listed.headers["Content-Encoding"]) == (200, "gzip")
+    assert int(listed.headers["Content-Length"]) < len(listed.content)
+    plain = get(site, "/api/v1/transactions", **token, **{"Accept-Encoding": "identity"})
+    assert (plain.content, "Content-Encoding" in plain.headers) == (listed.content, False)
+    assert listed.headers["Vary"] == plain.headers["Vary"] == "Accept-Encoding"
+    # Small ones, and those whose ETag a change is based on, stay as they are.
+    for address in ("/api/v1/client", "/api/v1/policies/default"):
+        assert "Content-Encoding" not in get(site, address, **token).headers, address
+    assert get(site, "/api/v1/policies/default", **token).headers["ETag"] == '"1"'
+
+
+def test_a_very_large_answer_of_the_api_is_not_copied_to_be_compressed(site: Site) -> None:
+    make_boundary()
+    for number in range(MOST // (200 * 1024) + 1):
+        ledger.append(draft(f"large-{number}", object_json={"text": "x" * 200 * 1024}))
+    provisioning.create_consumer("erp", PLANT, OFFICE, by="ada")
+    token = clients.create("erp", Grant(scopes=["facts:fetch"], consumers=["erp"]), by="ada").token.text
+    answer = get(site, "/api/v1/consumers/erp/facts", Authorization=f"Bearer {token}")
+    assert (answer.status_code, len(answer.content) > MOST) == (200, True)
+    assert "Content-Encoding" not in answer.headers

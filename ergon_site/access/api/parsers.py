@@ -104,7 +104,7 @@ class LimitedJSONParser(BaseParser):
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
         limit = getattr(parser_context["view"] if parser_context else None, "body_limit", BODY_LIMIT)
-        length = parser_context["request"].headers.get("content-length", "") if parser_context else ""
+        length = parser_context["request"].META.get("CONTENT_LENGTH", "") if parser_context else ""
         announced = int(length) if length.isdecimal() else 0
         if announced > WRITTEN_AT_ONCE:
             # Requests of the framework refer to themselves: large ones before this one may still be there.
