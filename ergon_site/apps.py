@@ -1,5 +1,6 @@
 from django.apps import apps
 from django.contrib.admin.apps import SimpleAdminConfig
+from django_celery_results.apps import CeleryResultConfig
 
 
 class ConsoleConfig(SimpleAdminConfig):
@@ -27,3 +28,19 @@ class ConsoleConfig(SimpleAdminConfig):
         # No row's signal: the only place that every connection of every thread passes, and once in its life.
         connection_created.connect(databases.check_new_connection)
         request_started.connect(databases.close_if_replaced)
+
+
+class CeleryResults(CeleryResultConfig):
+    """The table of Celery's results, whose models load Celery: a sixth of a start.
+
+    Web processes, Celery workers and Django's commands, which look at all models, have them from the start. Ergon's
+    commands leave them to whoever sends a task.
+    """
+
+    is_left_for_later = False
+
+    def import_models(self) -> None:
+        if self.is_left_for_later:
+            self.models = self.apps.all_models[self.label]
+        else:
+            super().import_models()

@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 from django.conf import settings
@@ -12,13 +13,16 @@ from django.db import DatabaseError, OperationalError, connection
 
 from ergon_site import telemetry
 from ergon_site.access import pending_migrations
+from ergon_site.apps import CeleryResults
 
 WRONG_USAGE = 2
+OWN_COMMANDS = ("engines", "facts", "providers", "ergon_site/access")
 
 
 def run(argv: list[str]) -> None:
     # Of Django's commands too: their parsers cannot be replaced otherwise.
     CommandParser.error = _refuse_usage  # type: ignore[method-assign, assignment]
+    CeleryResults.is_left_for_later = _is_own(argv[1] if argv[1:] else "help")
     is_measured = any(argument.startswith("--metrics-port") for argument in argv)
     telemetry.start(web=argv[1:2] == ["runserver"], metrics=is_measured or settings.ERGON_METRICS_PORT is not None)
     try:
@@ -30,6 +34,12 @@ def run(argv: list[str]) -> None:
         sys.exit(os.EX_UNAVAILABLE)
     finally:
         gc.freeze()  # an interpreter that ends looks at everything once more, which takes a quarter as long as to start
+
+
+def _is_own(command: str) -> bool:
+    """Whether a command is Ergon's. Known by its file: Django knows commands once all apps are loaded."""
+    folders = (settings.BASE_DIR / app / "management" / "commands" for app in OWN_COMMANDS)
+    return command in {"help", "--help"} or any((folder / f"{Path(command).name}.py").exists() for folder in folders)
 
 
 class _Utility(ManagementUtility):

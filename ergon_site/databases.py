@@ -12,11 +12,12 @@ from weakref import WeakKeyDictionary
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 from environ import Env
 
+from ergon_site import postgresql_address
+from ergon_site.access.database import pooler
 from ergon_site.access.database.sqlite_errors import SQLiteErrors
 
 POSTGRESQL = "django.db.backends.postgresql"
 SQLITE = "django.db.backends.sqlite3"
-SCHEMES = ("postgresql", "postgres", "psql", "pgsql")
 FILE = "ergon.sqlite3"
 
 # Without recursive triggers, INSERT OR REPLACE would pass by those that keep a table append-only.
@@ -34,10 +35,7 @@ def database(url: str) -> dict[str, Any]:
         "must look like postgresql://user:password@host:5432/name or sqlite:////path/file.sqlite3, "
         "with special characters of the password percent-encoded"
     )
-    if url.partition("://")[0] in SCHEMES:
-        # With psycopg, which takes an eighth of a start that SQLite does not need.
-        from ergon_site import postgresql_address
-
+    if url.partition("://")[0] in postgresql_address.SCHEMES:
         try:
             parsed = postgresql_address.parse(url)
         except postgresql_address.AddressError:
@@ -71,8 +69,6 @@ def check_new_connection(connection: Any, **_: Any) -> None:
         _opened[connection] = _file(connection)
         connection.wrap_database_errors = SQLiteErrors(connection)
         return
-    from ergon_site.access.database import pooler
-
     with connection.wrap_database_errors:
         process, commit = connection.connection.execute(LOOK).fetchone()
         pooler.notice(connection, process)

@@ -9,6 +9,7 @@ from psycopg.pq import Conninfo
 from ergon_site.access.database import pooler
 from ergon_site.environment import flag, require
 
+SCHEMES = ("postgresql", "postgres", "psql", "pgsql")
 # A link that goes down silently is noticed after 25 s, idle or not: before a worker's leases of 30 s lapse, and after
 # the few seconds that a switch or a firewall needs to fail over. Of all this only the name is sent to the server,
 # and poolers take it.

@@ -89,8 +89,8 @@ ERGON_CHORES = {
     "dead_letters_published": (15.0, "providers.outbox.publish"),
     "provider_outcomes_settled": (15.0, "providers.calls.journal.replay"),
 }
-# The engines know nothing of facts and providers. The doctor looks at all of them, whoever asks why a transaction waits is
-# told of breakers too, and providers replay their own dead letters.
+# The engines know nothing of facts and providers. The doctor looks at all of them, whoever asks why a transaction waits
+# is told of breakers too, and providers replay their own dead letters.
 ERGON_FINDINGS = ("ergon_site.dashboard.providers.findings", "ergon_site.dashboard.facts.findings")
 ERGON_BLOCKERS = ("ergon_site.dashboard.providers.hindrances",)
 ERGON_REPLAYERS = ("providers.replaying",)
@@ -156,7 +156,7 @@ INSTALLED_APPS = [
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
-    "django_celery_results",
+    "ergon_site.apps.CeleryResults",
     "django_tasks",
     "ergon_site.access",
     "engines",

@@ -70,10 +70,10 @@ class StaticFiles(WhiteNoiseMiddleware):
 class CompressedAnswers(GZipMiddleware):
     """Compresses pages, exports, and large answers of the API, but for artifacts, which are asked for in parts.
 
-    What a page holds cannot be guessed by how well it compresses with what somebody made its reader send (BREACH): Django
-    masks the CSRF token anew in each answer, and makes each answer longer by chance. Nobody can make the reader of an
-    answer of the API send anything: tokens are not sent by browsers on their own. So that one is compressed without
-    chance, and quickly.
+    What a page holds cannot be guessed by how well it compresses together with what somebody makes its reader send
+    (BREACH): Django masks the CSRF token anew in each answer, and makes each answer longer by chance. Nobody can make
+    the reader of an answer of the API send anything, since no browser sends its token by itself. That answer is
+    compressed without chance, and quickly.
     """
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:

@@ -5,14 +5,23 @@ Ergon's apps use the OpenTelemetry API; this module decides whether an SDK stand
 always keeps its instruments readable for `/metrics`.
 """
 
+import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from opentelemetry import metrics, trace
 from opentelemetry.trace import Status
 
 from engines.core.text_redaction import redact_text
+
+# Where rich is installed, structlog loads it to draw tracebacks with the values of variables, which no log may show: a
+# tenth of a start for nothing.
+_modules: dict[str, Any] = sys.modules
+_rich = _modules.setdefault("rich", None)
+import structlog  # noqa: E402
+
+if _rich is None:
+    del _modules["rich"]
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan

@@ -1,9 +1,8 @@
 """What every long-running process takes while nothing happens: of a core, and of memory.
 
 A whole deployment on a fresh database, once on PostgreSQL and once on SQLite: one pipeline of each direction, five
-boundaries, and all processes at once, since what one of them writes is seen by the others. Once all are up and have been
-quiet for a while, the kernel's count of the time that each has run (in nanoseconds, its children's included) is read
-twice, 20 s apart.
+boundaries, and all processes at once, since what one of them writes is seen by the others. Once all have been quiet for
+a while, the kernel's count of the time that each has run, its children's included, is read twice, 20 s apart.
 """
 
 import os
@@ -38,7 +37,8 @@ def _environment(name: str, folder: Path, stack: ExitStack) -> dict[str, str]:
 
     kept = {key: value for key, value in os.environ.items() if not key.startswith(FORGOTTEN)}
     address = stack.enter_context(embedded.postgres(folder)) if name == "PostgreSQL" else f"sqlite:///{folder}/ergon"
-    environment = {**kept, "ERGON_DATA_DIR": str(folder), "DATABASE_URL": address, "ERGON_TASKS": "benchmarks.idle.tasks"}
+    named = {"ERGON_DATA_DIR": str(folder), "DATABASE_URL": address, "ERGON_TASKS": "benchmarks.idle.tasks"}
+    environment = kept | named
     prepare = [sys.executable, "-m", "benchmarks.idle.prepare"]
     subprocess.run(prepare, env=environment, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 (ours)
     return environment

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import psycopg
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, OperationalError, connection, connections
 
 from ergon_site.access.database import pooler
@@ -70,8 +71,6 @@ def _cursor_of(raw: Any) -> Any:
     """The cursor of a connection for statements that are prepared: to make one takes as long as a short statement."""
     cursor = getattr(raw, "ergon_cursor", None)
     if cursor is None:
-        import psycopg  # commands on SQLite start without it
-
         cursor = raw.ergon_cursor = psycopg.RawCursor(raw)
     raw.prepare_threshold = PREPARED_FROM
     return cursor
