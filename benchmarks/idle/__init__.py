@@ -49,7 +49,7 @@ def _measured(environment: Mapping[str, str], folder: Path, stack: ExitStack) ->
     granian = str(Path(sys.executable).parent / "granian")
     commands = {
         "consume": [*MANAGE, "consume"],
-        "consume --processes 2": [*MANAGE, "consume", "--processes", "2"],
+        "consume --processes 2, each": [*MANAGE, "consume", "--processes", "2"],
         "produce": [*MANAGE, "produce", "outbound"],
         f"forward, {BOUNDARIES} boundaries": [*MANAGE, "forward"],
         "maintain": [*MANAGE, "maintain"],
@@ -65,12 +65,15 @@ def _measured(environment: Mapping[str, str], folder: Path, stack: ExitStack) ->
     time.sleep(5.0 if quick else SETTLED_AFTER)
     before, began = {name: _time_taken(one.pid) for name, one in running.items()}, time.monotonic()
     time.sleep(1.0 if quick else SECONDS)
-    seconds = time.monotonic() - began
+    after, seconds = {name: _time_taken(one.pid) for name, one in running.items()}, time.monotonic() - began
     for name, one in running.items():
         if one.poll() is not None:
             sys.exit(f"{name} has ended with {one.returncode}: {(folder / f'{name}.log').read_text()}")
+    # The parent of several processes is counted with them.
+    count = {name: 2 if "--processes" in name else 1 for name in running}
     return {
-        name: (100 * (_time_taken(one.pid) - before[name]) / seconds, _memory(one.pid)) for name, one in running.items()
+        name: (100 * (after[name] - before[name]) / seconds / count[name], _memory(one.pid))
+        for name, one in running.items()
     }
 
 
@@ -94,7 +97,7 @@ def _family(process: int) -> Iterator[int]:
 
 
 def _report(database: str, measured: Mapping[str, tuple[float, float]]) -> None:
-    print(f"\nidle on {database}{'of a core':>33} {'goal':>8} {'memory':>10} {'goal':>8}")
+    print(f"\nidle on {database:30} {'of a core':>10} {'goal':>8} {'memory':>10} {'goal':>8}")
     for name, (share, memory) in measured.items():
         goal = f"{MEMORY_GOAL} MiB" if name == "consume" else ""
         print(f"  {name:36} {share:8.2f} % {CORE_GOAL:6.1f} % {memory:6.0f} MiB {goal:>8}")

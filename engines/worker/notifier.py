@@ -22,7 +22,7 @@ from ergon_site.access.database import pooler
 NOTICE = 0.5
 # How often the log of SQLite is looked at, and how often once it has not changed for a while. And how often the
 # database itself is asked, should two commits be so close that its log looks the same.
-POLL, SELDOM, QUIET = 0.05, 0.2, 2.0
+POLL, SELDOM, QUIET = 0.05, 0.2, 0.5
 ASK = 1.0
 POOLED_POLL = 0.25
 RETRY = 1.0

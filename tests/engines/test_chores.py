@@ -42,6 +42,15 @@ def test_a_schedule_submits_its_payload_when_it_is_due_and_not_again() -> None:
     assert Schedule.objects.get().next_run_at > timezone.now()
 
 
+@pytest.mark.parametrize("chore", [schedules.fire, bulk.advance, transactions.rescue])
+def test_a_chore_of_every_second_takes_one_statement_if_there_is_nothing_to_do(
+    chore: Any, django_assert_num_queries: Any
+) -> None:
+    make_schedule()
+    with django_assert_num_queries(1):
+        chore()
+
+
 @pytest.mark.parametrize(("rule", "runs"), [("one", 1), ("all", 4), ("none", 0)])
 def test_missed_runs_are_caught_up_with_as_the_schedule_says(rule: str, runs: int) -> None:
     schedule = make_schedule(catch_up=rule, cron="0 * * * *")

@@ -4,8 +4,10 @@ import io
 import json
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
@@ -23,6 +25,7 @@ from engines.worker.supervisor import Supervisor
 from tests.durable_transactions import count, submit
 from tests.engines.test_database_connector import wait_for
 from tests.factories import make_pipeline
+from tests.processes import LIMIT
 from tests.proxy import proxy
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -57,6 +60,39 @@ def test_a_notification_that_is_none_of_ours_does_not_end_the_listening() -> Non
         wait_for(lambda: _notified("", "rubbish", "²", "7") and len(heard) > 0)
         heard.clear()
         wait_for(lambda: _notified("7") and len(heard) > 0)
+    finally:
+        notifier.close()
+
+
+@pytest.mark.postgresql
+def test_a_notifier_sleeps_until_it_is_told_of_something_or_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engines.worker.notifier.SILENCE", 3600.0)
+    heard: list[int] = []
+    before = set(threading.enumerate())
+    notifier = Notifier()
+    [thread] = set(threading.enumerate()) - before
+    notifier.subscribe(7, lambda: heard.append(7))
+    wait_for(lambda: _notified("7") and len(heard) > 0)
+    wait_for(lambda: not _heard_within(0.2, heard))
+    woken = _times_woken(thread)
+    assert not _heard_within(1.0, heard)
+    assert _times_woken(thread) == woken
+    notifier.close()
+    thread.join(LIMIT)
+    assert not thread.is_alive()
+
+
+@pytest.mark.once
+def test_a_commit_is_noticed_by_the_log_of_sqlite_without_asking_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engines.worker.notifier.ASK", 3600.0)
+    heard: list[int] = []
+    notifier = Notifier()
+    try:
+        notifier.subscribe(7, lambda: heard.append(7))
+        for number in range(3):
+            wait_for(lambda: not _heard_within(1.0, heard))
+            make_pipeline(f"orders-{number}")
+            wait_for(lambda: len(heard) > 0)
     finally:
         notifier.close()
 
@@ -129,6 +165,11 @@ def _heard_within(seconds: float, heard: list[int]) -> bool:
     heard.clear()
     time.sleep(seconds)
     return bool(heard)
+
+
+def _times_woken(thread: threading.Thread) -> int:
+    status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
+    return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
 
 def _notified(*payloads: str) -> bool:
