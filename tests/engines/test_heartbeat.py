@@ -69,9 +69,10 @@ def test_a_notifier_sleeps_until_it_is_told_of_something_or_is_closed(monkeypatc
     monkeypatch.setattr("engines.worker.notifier.SILENCE", 3600.0)
     heard: list[int] = []
     before = set(threading.enumerate())
-    notifier = Notifier()
+    poller = Poller()
+    notifier = Notifier(poller)
     [thread] = set(threading.enumerate()) - before
-    notifier.subscribe(7, lambda: heard.append(7))
+    poller.subscribe(7, lambda: heard.append(7))
     wait_for(lambda: _notified("7") and len(heard) > 0)
     wait_for(lambda: not _heard_within(0.2, heard))
     woken = _times_woken(thread)
@@ -86,9 +87,10 @@ def test_a_notifier_sleeps_until_it_is_told_of_something_or_is_closed(monkeypatc
 def test_a_commit_is_noticed_by_the_log_of_sqlite_without_asking_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engines.worker.notifier.ASK", 3600.0)
     heard: list[int] = []
-    notifier = Notifier()
+    poller = Poller()
+    notifier = Notifier(poller)
     try:
-        notifier.subscribe(7, lambda: heard.append(7))
+        poller.subscribe(7, lambda: heard.append(7))
         for number in range(3):
             wait_for(lambda: not _heard_within(1.0, heard))
             make_pipeline(f"orders-{number}")
