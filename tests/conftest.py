@@ -8,7 +8,7 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.contrib.auth.models import Group, User
-from django.db import connections
+from django.db import connection
 from django.test import Client, TransactionTestCase
 from pytest_django import DjangoDbBlocker
 
@@ -24,11 +24,12 @@ hypothesis.settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings() -> None:
-    """SQLite in a file, as in production: other processes must see the test's database."""
-    default = connections["default"].settings_dict
-    if connections["default"].vendor == "sqlite":
-        default["TEST"]["NAME"] = str(Path(settings.DATA_DIR) / "test.sqlite3")
+def django_db_modify_db_settings(request: pytest.FixtureRequest) -> Iterator[None]:
+    database.choose_file(Path(settings.DATA_DIR))
+    with pytest.MonkeyPatch.context() as patch:
+        if request.config.getoption("--template"):
+            patch.setattr(connection.creation, "create_test_db", database.take_over)
+        yield
 
 
 @pytest.fixture(scope="session")

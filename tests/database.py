@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from django.apps import apps
+from django.conf import settings
 from django.core import serializers
 from django.db import connection, transaction
 from django.test import TransactionTestCase
@@ -17,6 +18,21 @@ from django.test import TransactionTestCase
 _migrated: dict[str, list[dict[str, Any]]] = {}
 _rows: dict[str, list[tuple[Any, ...]]] = {}  # of each of these tables, as the migrations or the last refill left them
 _tables: list[str] = []  # all of them, which no test makes or drops
+
+
+def choose_file(folder: Path) -> None:
+    """SQLite in a file, as in production: other processes must see the test's database."""
+    if connection.vendor == "sqlite":
+        connection.settings_dict["TEST"]["NAME"] = str(folder / "test.sqlite3")
+
+
+def take_over(*_: object, **__: object) -> str:
+    """Use what was copied from the template, where Django would make a database and migrate it."""
+    name: str = connection.creation._get_test_db_name()  # type: ignore[attr-defined]
+    connection.close()
+    settings.DATABASES["default"]["NAME"] = connection.settings_dict["NAME"] = name
+    connection.ensure_connection()
+    return name
 
 
 def remember() -> None:
@@ -34,7 +50,9 @@ def keep_copy() -> None:
     """Keep the database as the migrations made it, for whoever needs a second one. SQLite copies a file in no time."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
-            cursor.execute(f"CREATE DATABASE {_copy()} TEMPLATE {connection.settings_dict['NAME']}")
+            cursor.execute("SELECT FROM pg_database WHERE datname = %s", [_copy()])
+            if not cursor.rowcount:
+                cursor.execute(f"CREATE DATABASE {_copy()} TEMPLATE {connection.settings_dict['NAME']}")
 
 
 def drop_copy() -> None:

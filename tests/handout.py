@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from _pytest.runner import collect_one_node
 
-# What takes long comes first: else it would be taken last, and be waited for by all. It waits more than it computes, so
-# that the passes on PostgreSQL, which have less to do, begin at the other end and use the processors meanwhile.
+# What takes long comes first: else it would be taken last, and be waited for by all. It waits more than it computes,
+# so the passes on PostgreSQL, which have less to do, begin at the other end and use the processors meanwhile.
 FOLDERS = ("faults", "conformance", "executors", "providers", "end_to_end", "engines", "facts", "console")
 
 Node = pytest.Item | pytest.Collector

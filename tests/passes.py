@@ -2,8 +2,8 @@
 
 Tests wait for another process, or for a limit to pass, as much as they compute: one after the other, the passes would
 leave most of the machine idle. Each has servers, a database and folders of its own; those on the same kind of database
-hand out the modules among themselves. The first is read as it runs, and what the others have said meanwhile follows,
-so that no two are mixed.
+copy one that was migrated, and hand out the modules among themselves. The first is read as it runs, and what the others
+have said meanwhile follows, so that no two are mixed.
 """
 
 import os
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import pytest
 
-from tests import handout
+from tests import handout, servers
 
 CORE = ("tests/core", "--cov", "--cov-report=term-missing:skip-covered", "--cov-fail-under=100")
 # As many as keep two cores busy.
@@ -57,11 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TOLD_TO_END))
     with ExitStack() as stack:
         folders = {kind: Path(stack.enter_context(tempfile.TemporaryDirectory())) for kind in PASSES}
-        options: dict[str, Sequence[str]] = {"core": CORE}
-        for kind, folder in folders.items():
-            chosen = (f"--database={kind}", f"--handout={folder}", "--ignore=tests/core", *arguments)
-            options |= {f"{kind} {number}": chosen for number in range(1, PASSES[kind] + 1)}
-        passes = (stack.enter_context(_running(name, chosen)) for name, chosen in options.items())
+        passes = _start(stack, folders, arguments)
         codes = {one.name: one.follow() for one in (passes if SHARED & set(os.environ) else list(passes))}
         incomplete = [kind for kind, folder in folders.items() if not handout.is_complete(folder)]
     print()
@@ -75,14 +71,33 @@ def main(arguments: Sequence[str]) -> int:
     return int(not (is_core_well and is_well) or bool(incomplete))
 
 
+def _start(stack: ExitStack, folders: Mapping[str, Path], arguments: Sequence[str]) -> Iterator[Pass]:
+    yield stack.enter_context(_running("core", CORE))
+    for kind, folder in folders.items():
+        chosen = [f"--database={kind}", f"--handout={folder}", "--ignore=tests/core", *arguments]
+        if not SHARED & set(os.environ):
+            template = stack.enter_context(servers.data_folder())
+            _migrate(kind, template)
+            chosen.append(f"--template={template}")
+        for number in range(1, PASSES[kind] + 1):
+            yield stack.enter_context(_running(f"{kind} {number}", chosen))
+
+
+def _migrate(kind: str, template: Path) -> None:
+    with subprocess.Popen([sys.executable, "-m", "tests.template", kind, str(template)], env=_environment()) as process:
+        try:
+            if code := process.wait():
+                sys.exit(code)
+        finally:
+            _end(process)
+
+
 @contextmanager
 def _running(name: str, arguments: Sequence[str]) -> Iterator[Pass]:
     command = [sys.executable, "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}", *_colour(), *arguments]
-    # Without bytecode, each pass would compile anew what it loads.
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.NamedTemporaryFile(prefix="ergon-pass-") as said:
-        output: dict[str, Any] = {"stdout": said, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL, "env": env}
-        with Path(said.name).open("rb") as reading, subprocess.Popen(command, **output) as process:
+        output: dict[str, Any] = {"stdout": said, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
+        with Path(said.name).open("rb") as reading, subprocess.Popen(command, env=_environment(), **output) as process:
             try:
                 yield Pass(name, process, reading)
             except KeyboardInterrupt:  # which it has heard, too: the terminal tells all
@@ -90,6 +105,11 @@ def _running(name: str, arguments: Sequence[str]) -> Iterator[Pass]:
                 raise
             finally:
                 _end(process)
+
+
+def _environment() -> dict[str, str]:
+    """Without bytecode, each process would compile anew what it loads."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _colour() -> list[str]:

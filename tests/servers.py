@@ -3,10 +3,11 @@
 import gc
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -37,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("ergon")
     group.addoption("--database", choices=["sqlite", "postgresql"], default="sqlite", help="which database to test on")
     group.addoption("--handout", type=Path, help="a folder in which the modules are handed out among several runs")
+    group.addoption("--template", type=Path, help="a folder with a database to copy, made by tests.template")
     group.addoption("--soak", action="store_true", help="run the long forms of the proofs instead of the short ones")
 
 
@@ -79,11 +81,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Iterator[None]:
-    folder = _folder()
+    folder = stack.enter_context(data_folder())
     forget_environment()
     keep_bytecode()
     os.environ["ERGON_DATA_DIR"] = str(folder)
-    os.environ["DATABASE_URL"] = _database(early_config.known_args_namespace.database, folder)
+    given = early_config.known_args_namespace
+    if given.template:
+        subprocess.run(["cp", "-a", f"{given.template}/.", folder], check=True)
+    os.environ["DATABASE_URL"] = database_of(given.database, folder, stack)
     os.environ["CELERY_BROKER_URL"] = _broker(folder)
     os.environ["ERGON_PEERS"] = PEERS
     os.environ["SSL_CERT_FILE"] = _certificate(folder)
@@ -153,22 +158,25 @@ def require_rabbitmq() -> None:
         pytest.skip("needs RabbitMQ: install the package rabbitmq-server")
 
 
-def _folder() -> Path:
-    # In memory where there is plenty: databases make and remove files all the time.
+@contextmanager
+def data_folder() -> Iterator[Path]:
+    """A folder for databases, in memory where there is plenty: they make and remove files all the time."""
     has_memory = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= PLENTY
     folder = Path(tempfile.mkdtemp(prefix="ergon-test-", dir=MEMORY if has_memory else None))
     # The database server may run as another user, who has to pass through.
     folder.chmod(0o755)
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _database(kind: str, folder: Path) -> str:
+def database_of(kind: str, folder: Path, stack: ExitStack) -> str:
+    """The address of a database in a folder, until the stack is closed."""
     if kind == "sqlite":
         return f"sqlite:///{folder}/ergon.sqlite3"
-    return os.environ.get("TEST_DATABASE_URL") or _welcoming(
-        stack.enter_context(embedded.postgres(folder, durable=False))
-    )
+    given = os.environ.get("TEST_DATABASE_URL")
+    return given or _welcoming(stack.enter_context(embedded.postgres(folder, durable=False)))
 
 
 def _welcoming(address: str) -> str:
