@@ -78,6 +78,10 @@ class AsyncConnector:
         """Whether the next handler of a transaction may start; False if another worker may have the transaction."""
         return True
 
+    def is_begun(self, transaction: Transaction) -> bool:
+        """Whether the next handler may start without asking: then `begin` is not called."""
+        return False
+
     def note(self, transaction: Transaction, attempt: AttemptRecord) -> None:
         """An attempt has ended. Called in the middle of the work: do no more than append."""
 

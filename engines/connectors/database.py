@@ -65,11 +65,14 @@ class DatabaseConnector(PipelineConnector):
                 close_connection()  # others are to borrow one that works
                 raise
 
-    def begin(self, transaction: Transaction) -> bool:
-        """Whether a handler may start: the lease is ours by our own clock, or else by the word of the database."""
+    def is_begun(self, transaction: Transaction) -> bool:
+        """Whether the lease is ours by our own clock."""
         lease = _leased(transaction).lease
-        if lease.is_confirmed and (lease.is_begun or lease.rescues == 0):
-            return True
+        return lease.is_confirmed and (lease.is_begun or lease.rescues == 0)
+
+    def begin(self, transaction: Transaction) -> bool:
+        """Whether a handler may start, by the word of the database."""
+        lease = _leased(transaction).lease
         return bool(self._retry.wait_out(lambda: transactions.begin(lease) and self._heartbeat.confirm(lease)))
 
     def is_lost(self, transaction: Transaction) -> bool:
@@ -129,9 +132,6 @@ class DatabaseConnector(PipelineConnector):
         return await self._call_async(self._fetch, size, extra)  # type: ignore[no-any-return]
 
     async def begin_async(self, transaction: Transaction) -> bool:
-        lease = _leased(transaction).lease
-        if lease.is_confirmed and (lease.is_begun or lease.rescues == 0):
-            return True
         return await self._call_async(self.begin, transaction)  # type: ignore[no-any-return]
 
     async def acknowledge_async(self, transaction: Transaction, outcome: Outcome) -> None:

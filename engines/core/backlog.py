@@ -1,8 +1,15 @@
-"""Transactions handed to the slots: who is next, and never two of the same id at once."""
+"""Transactions handed to the slots: who is next, never two of the same id at once, and how many have ended how."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
+
+from engines.core.outcome import Failure, Outcome, Success
+from engines.core.report import FailedTransaction, Report
+from engines.core.steps import Stop
+
+# The last failures that a report names.
+FAILURES_KEPT = 1000
 
 
 class Backlog:
@@ -64,3 +71,30 @@ class Backlog:
         self._deferred.clear()
         self._twins = 0
         return unstarted
+
+
+class Tally:
+    """The counts of one loop so far, and its last failures."""
+
+    def __init__(self) -> None:
+        self.succeeded = self.failed = self.skipped = 0
+        self.failures: deque[FailedTransaction] = deque(maxlen=FAILURES_KEPT)
+
+    def count(self, transaction: Any, outcome: Outcome) -> None:
+        """Count a transaction that has ended; one that was cut has not."""
+        if isinstance(outcome, Success):
+            self.succeeded += 1
+        elif isinstance(outcome, Failure):
+            self.failed += 1
+            self.failures.append(FailedTransaction(transaction.id, outcome.error))
+
+    def report(self, elapsed: float, stopped_by: Stop) -> Report:
+        return Report(
+            processed=self.succeeded + self.failed,
+            succeeded=self.succeeded,
+            failed=self.failed,
+            skipped=self.skipped,
+            elapsed=elapsed,
+            stopped_by=stopped_by.value,
+            failures=tuple(self.failures),
+        )

@@ -36,6 +36,7 @@ class Plan(NamedTuple):
     is_postponing: bool = False  # a transaction can be put back until its next attempt
     park_after: float = math.inf  # the longest wait for which it is not, unless it asks for that
     is_observed: bool = True  # somebody wants to know when a stage begins and ends
+    is_success_final: bool = False  # nobody handles a success
 
 
 class Resumed(NamedTuple):
@@ -81,6 +82,8 @@ def lifecycle(plan: Plan, resumed: Resumed = ANEW) -> Steps[Outcome]:
     if plan.is_observed:
         yield Leave(outcome)
     if isinstance(outcome, Success):
+        if plan.is_success_final:
+            return outcome
         is_system, settle = plan.work is Stage.PRODUCE, run_stage if plan.is_observed else attempts
         settled = yield from settle(Stage.SUCCESS, plan.success, outcome.value, is_system=is_system)
         if isinstance(settled, Success):

@@ -47,6 +47,7 @@ class Cut(NamedTuple):
 
 
 CUT = Cut()
+DONE = Success(None)
 Outcome: TypeAlias = Success | Failure | Later | Cut
 
 

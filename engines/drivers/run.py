@@ -3,7 +3,6 @@
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Context, copy_context
@@ -14,13 +13,13 @@ import structlog
 
 from engines.connectors.base import OnArrival, OnLost, overrides
 from engines.core.attempt import AttemptRecord
-from engines.core.backlog import Backlog
+from engines.core.backlog import Backlog, Tally
 from engines.core.errors import AbandonedAttemptsError, ConnectorError, EngineError, error_text, headline
 from engines.core.lifecycle import Plan, Resumed, classify, lifecycle
-from engines.core.outcome import CUT, Cut, Failure, Later, Outcome, Success
+from engines.core.outcome import CUT, DONE, Cut, Failure, Later, Outcome, Success
 from engines.core.policy import ConsumerPolicy
-from engines.core.report import FailedTransaction, Report
-from engines.core.steps import WORK, Call, Sleep, Stop
+from engines.core.report import Report
+from engines.core.steps import WORK, Call, Sleep, Stage, Stop
 from engines.drivers.attempts import NO_DEADLINES, Deadlines, Limit, announce, refusal_of
 from engines.drivers.requests import Ask, Driver, LetEnd, Lifecycle, Pause, Performance, Raised, Requests, functions_of
 from engines.drivers.timeouts import Abandoned, Killed, LimitReached, Running, is_raised_by_signals, is_request_to_end
@@ -36,35 +35,6 @@ PATIENCE = 0.05
 LINGER = 0.03
 # How long a connector may take, once the loop's time is up, to take back what was cut.
 GIVING_BACK = 5.0
-# The last failures that a report names.
-FAILURES_KEPT = 1000
-
-
-class Tally:
-    """The counts of one loop so far, and its last failures."""
-
-    def __init__(self) -> None:
-        self.succeeded = self.failed = self.skipped = 0
-        self.failures: deque[FailedTransaction] = deque(maxlen=FAILURES_KEPT)
-
-    def count(self, transaction: Any, outcome: Outcome) -> None:
-        """Count a transaction that has ended; one that was cut has not."""
-        if isinstance(outcome, Success):
-            self.succeeded += 1
-        elif isinstance(outcome, Failure):
-            self.failed += 1
-            self.failures.append(FailedTransaction(transaction.id, outcome.error))
-
-    def report(self, elapsed: float, stopped_by: Stop) -> Report:
-        return Report(
-            processed=self.succeeded + self.failed,
-            succeeded=self.succeeded,
-            failed=self.failed,
-            skipped=self.skipped,
-            elapsed=elapsed,
-            stopped_by=stopped_by.value,
-            failures=tuple(self.failures),
-        )
 
 
 class Entry(NamedTuple):
@@ -160,7 +130,9 @@ class Run:
 
     def entries(self, transactions: list[Transaction]) -> list[Entry]:
         """Transactions ready for the slots, each to be run under the policy and in the context of now."""
-        plan = self.work.plan._replace(is_observed=self.observer.is_recording)
+        is_observed = self.observer.is_recording
+        is_final = not is_observed and Stage.SUCCESS in self.work.silent
+        plan = self.work.plan._replace(is_observed=is_observed, is_success_final=is_final)
         performed = partial(self._lifecycle, self.work, plan)
         observed, context = self.observer.batch(performed, len(transactions)), copy_context()
         return [Entry(transaction.id, transaction, observed, context) for transaction in transactions]
@@ -224,11 +196,13 @@ class Run:
         """Call a handler once, and report that to the connector."""
         stage, started = call.stage, time.monotonic()
         is_work = stage in WORK
+        if stage in self.work.silent and not is_work and not self.is_over:
+            return DONE  # there is nothing to call
         if is_work and self._overdue and transaction.id in self._overdue:
             grace = deadlines.limit(self.work.task.cancel_grace, is_bounded=True)
             yield LetEnd(self._overdue[transaction.id], grace and grace.seconds)
         is_wanted = not self.is_over
-        if is_wanted and self._is_asked:
+        if is_wanted and self._is_asked and not self.work.connector.is_begun(transaction):
             is_wanted = yield self.functions.begin, (transaction,)
             if isinstance(is_wanted, Raised):
                 raise is_wanted.error

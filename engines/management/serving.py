@@ -2,6 +2,7 @@
 
 import argparse
 import atexit
+import gc
 import math
 import os
 import sys
@@ -96,6 +97,8 @@ class ServingCommand(BaseCommand):
             abandoned_grace=django_settings.ERGON_ABANDONED_GRACE,
             cancel_grace=django_settings.ERGON_CANCEL_GRACE,
         )
+        if getattr(self, "_called_from_command_line", False):
+            gc.freeze()  # what is loaded by now stays: the collector need not go through it again and again
         orders = StopSignals(same_within=1.0 if options["supervised"] else 0.0)
         try:
             with WorkerProcess(chosen, given, lambda: not orders.is_asked) as worker:

@@ -99,13 +99,13 @@ def hooks_of(
 ) -> tuple[dict[Stage, Callable[..., Any]], frozenset[Stage]]:
     """The handler of each stage, and the stages whose hook the author of the task has left as it came."""
     handlers = {stage: getattr(task, name) for stage, name in names.items()}
-    if not is_async:
-        handlers = {stage: connector.wrap_handler(handler) for stage, handler in handlers.items()}
     silent = frozenset(
         stage
         for stage, name in names.items()
-        if any(getattr(type(task), name, None) is vars(mixin).get(name) for mixin in mixins)
+        if any(getattr(handlers[stage], "__func__", stage) is vars(mixin).get(name) for mixin in mixins)
     )
+    if not is_async:
+        handlers = {stage: connector.wrap_handler(handler) for stage, handler in handlers.items()}
     return handlers, silent
 
 

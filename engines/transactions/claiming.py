@@ -44,7 +44,8 @@ def claim(
     rows = statements().claim(
         pipeline_id, count, worker, settings().lease, is_own=is_own, is_oldest_first=is_oldest_first
     )
-    return [_leased(pipeline_id, worker, asked_at, row) for row in rows]
+    seconds = settings().lease
+    return [_leased(pipeline_id, worker, seconds, asked_at, row) for row in rows]
 
 
 @retry_conflicts
@@ -105,12 +106,12 @@ def _rescue(worker: int | None, sparing: Collection[int], asked_at: float) -> Re
     return Rescue(returned=len(rows) - len(poison), poison=len(poison))
 
 
-def _leased(pipeline_id: int, worker: int, asked_at: Moment, row: list[Any]) -> LeasedTransaction:
+def _leased(pipeline_id: int, worker: int, seconds: float, asked_at: Moment, row: list[Any]) -> LeasedTransaction:
     record_id, token, version, rescues, behind, uid, payload, metadata, *about = row
     correlation_id, parent_id, source, created_at, trace_context = about
     resumed = ANEW if behind is None else _resumed(behind)
     lease = Lease(record_id, token, worker, pipeline_id, version, rescues, resumed)
-    lease.seconds, lease.confirmed_at = settings().lease, asked_at
+    lease.seconds, lease.confirmed_at = seconds, asked_at
     return LeasedTransaction(
         uid,
         payload,

@@ -19,7 +19,9 @@ from engines.transactions import LeasedTransaction, Settlement
 from engines.worker.database_retry import DatabaseRetry
 from ergon_site.access.database.calls import close_connection
 
-MOST_AT_ONCE = 200
+# Outcomes in a batch. Where fewer than enough wait, some more may come within a moment. More than that wait where the
+# process is busy: the longer it takes to come round, the larger the batch.
+ENOUGH, MOST_AT_ONCE = 200, 500
 LINGER = 0.005
 MOST_WAITING = 10_000
 LONGEST_ERROR = 500
@@ -141,7 +143,7 @@ class Completer:
                 continue
             self._some.clear()
             while self._waiting and not self._is_closing:
-                if len(self._waiting) < MOST_AT_ONCE and not self._is_hurried:
+                if len(self._waiting) < ENOUGH and not self._is_hurried:
                     time.sleep(LINGER)
                 self._settle([self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_AT_ONCE))])
             self._idle.set()

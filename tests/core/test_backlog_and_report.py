@@ -5,11 +5,10 @@ from typing import NamedTuple
 
 from hypothesis import given, strategies as st
 
-from engines.core.backlog import Backlog
+from engines.core.backlog import FAILURES_KEPT, Backlog, Tally
 from engines.core.errors import ConsumerLoopTimeout, TransactionException
 from engines.core.outcome import CUT, Failure, Success
 from engines.core.steps import Stop
-from engines.drivers.run import FAILURES_KEPT, Tally
 
 
 class Item(NamedTuple):

@@ -47,6 +47,12 @@ def test_a_value_goes_to_the_success_handler() -> None:
     assert played.result == ok
 
 
+def test_a_success_that_nobody_handles_is_the_end() -> None:
+    plan = Plan(Stage.PROCESS, ONCE, ONCE, ONCE, is_observed=False, is_success_final=True)
+    assert play(lifecycle(plan), [ok], Call).names() == ["Call"]
+    assert stages(play(lifecycle(plan), [system, ok], Call)) == [Stage.PROCESS, Stage.EXCEPTION]
+
+
 def test_a_business_failure_goes_straight_to_the_exception_handler() -> None:
     played = live(business, ok, work=THRICE)
     assert stages(played) == [Stage.PROCESS, Stage.EXCEPTION]

@@ -144,6 +144,22 @@ def test_hot_statements_use_their_indexes_after_a_burst_onto_a_table_without_sta
 
 
 @pytest.mark.postgresql
+@pytest.mark.parametrize("rows", [0, 500, 3000])
+def test_a_plan_that_was_made_on_a_small_table_finds_each_row_by_its_key(rows: int) -> None:
+    pipeline = make_pipeline()
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE engines_transactionrecord CASCADE")
+        cursor.execute(SEED, [pipeline.pk, rows])
+        cursor.execute("ANALYZE engines_transactionrecord")
+        cursor.execute(postgresql.TUNED)
+        statement = postgresql.CLAIM.format(count=100, commit="", **postgresql.BY_PRIORITY)
+        cursor.execute(f"EXPLAIN (FORMAT JSON) {statement}", [pipeline.pk, pipeline.pk, 1, 30.0])
+        key = "engines_transactionrecord_pkey"
+        (updated,) = [node for node in nodes(cursor.fetchone()[0]) if node.get("Index Name") == key]
+    assert updated["Index Cond"].startswith("(id = ANY")
+
+
+@pytest.mark.postgresql
 @pytest.mark.parametrize("order", [postgresql.BY_PRIORITY, postgresql.OLDEST_FIRST])
 def test_a_claim_passes_by_those_that_are_due_later_without_looking_at_their_rows(order: dict[str, str]) -> None:
     pipeline = make_pipeline()

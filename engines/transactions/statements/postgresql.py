@@ -44,7 +44,8 @@ SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout',
   pg_notify('ergon_transactions', p) FROM unnest(%s::text[]) p
 """
 
-# The choice is kept apart from the update: joined into it, the limit may be exceeded when a plan runs it again. One
+# The choice is kept apart from the update: joined into it, the limit may be exceeded when a plan runs it again. It is
+# not joined at all: a plan that was made while the table was small would hash the choice and read the whole index. One
 # JSON text is read several times faster than a hundred rows of thirteen columns. The error is why it was put back.
 CLAIM = """
 WITH p AS MATERIALIZED (
@@ -59,7 +60,7 @@ u AS (
     lease_owner = %s, lease_expires_at = clock_timestamp() + %s * interval '1 second',
     fencing_token = t.fencing_token + 1,
     attempts = t.attempts + 1, policy_version = (SELECT version FROM p)
-  FROM c WHERE t.id = c.id
+  WHERE t.id = ANY(ARRAY(SELECT id FROM c))
   RETURNING t.*)
 SELECT json_agg(json_build_array(id, fencing_token, policy_version, rescues,
   CASE WHEN error IS NOT NULL THEN error || jsonb_build_object(
