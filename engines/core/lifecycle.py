@@ -149,7 +149,9 @@ def attempts(  # noqa: PLR0913 (what its calls are made of)
     last = retry.max_attempts - 1
     while True:
         outcome: Outcome = yield Call(stage, attempt, retry, argument, is_bounded, is_system)
-        if attempt >= last or not isinstance(outcome, Failure) or outcome.is_final:
+        if not isinstance(outcome, Failure):
+            return outcome
+        if attempt >= last or outcome.is_final:
             return _after(previous, outcome)
         seconds = _wait_after(outcome, retry.delay(attempt), plan)
         if plan is not None and plan.is_postponing:

@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from types import CoroutineType
 from typing import Any
 
 from engines.connectors.base import collect
+from engines.core.outcome import CUT, Outcome
 from engines.core.report import Report
 from engines.drivers.loop import Loop
 from engines.drivers.requests import Ask, LetEnd, Pause, Raised, Requests, Wait
@@ -72,20 +74,23 @@ class AsyncDriver:
         self._loop.has_arrived = True
         self.wake()
 
-    async def perform(self, slot: AsyncSlot, reply: Any) -> Any:
-        """Do what a lifecycle asks for in the task of its slot; if that is late, another task goes on."""
+    async def perform(self, slot: AsyncSlot, reply: Any) -> None:
+        """Do what a lifecycle asks for in the task of its slot, then leave it; if it is late, another task goes on."""
         requests = slot.requests
+        outcome: Outcome = CUT
         try:
             while True:
                 try:
                     request: Any = requests.send(reply)
                 except StopIteration as end:
-                    return end.value
+                    outcome = end.value
+                    break
                 reply = None
                 if type(request) is tuple:
                     function, arguments = request
                     try:
-                        reply = await awaitable(function(*arguments))
+                        reply = function(*arguments)
+                        reply = await (reply if type(reply) is CoroutineType else awaitable(reply))
                     except BaseException as error:  # noqa: BLE001 (the lifecycle knows what to do about it)
                         reply = Raised(error)
                 elif isinstance(request, Ask):
@@ -95,10 +100,12 @@ class AsyncDriver:
                 elif isinstance(request, LetEnd):
                     await asyncio.wait({request.call}, timeout=request.seconds)
         except SupersededError:
-            raise
-        except BaseException:
+            return
+        except BaseException as error:  # noqa: BLE001 (a slot must not die silently; told at the loop's end)
             requests.close()  # here and now, whoever has cancelled this task
-            raise
+            if not isinstance(error, asyncio.CancelledError):
+                self._run.blame(error)
+        self.slots.vacate(slot, outcome)
 
     async def _serve(self, requests: Requests[Any]) -> Any:
         """Do what the loop asks for in the caller's task."""

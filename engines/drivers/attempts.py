@@ -110,7 +110,8 @@ def _nearer(limit: Limit | None, deadline: float, scope: Scope) -> Limit:
 NO_DEADLINES = Deadlines(None, None)
 
 
-PLAIN = (type(None), bool, int, float, str, dict, list, tuple)
+# Types of results that need no closer look.
+PLAIN = frozenset({type(None), bool, int, float, str, dict, list, tuple})
 UNRUN = (GeneratorType, AsyncGeneratorType)
 
 
@@ -156,7 +157,7 @@ def announce(call: Call, limit: Limit | None, is_lost: Callable[[Any], bool], tr
 
 def refusal_of(value: Any, stage: Stage, *, is_async: bool) -> TypeError | None:
     """Why the result of a handler cannot be taken: a generator or coroutine is never run. None if it can."""
-    if type(value) in PLAIN or not (inspect.isawaitable(value) or isinstance(value, UNRUN)):
+    if not (inspect.isawaitable(value) or isinstance(value, UNRUN)):
         return None
     if isinstance(value, UNRUN):
         msg = f"the {stage.value} handler returned a generator, which is never run; return its values instead"

@@ -59,6 +59,15 @@ Lifecycle: TypeAlias = Callable[[Transaction], Requests[Any]]
 Performance: TypeAlias = tuple[Requests[Any], Context]
 
 
+class Entry(NamedTuple):
+    """A transaction on its way to a slot, with its lifecycle and the context of its batch, to be copied for it."""
+
+    id: str
+    transaction: Any
+    lifecycle: Lifecycle
+    context: Context
+
+
 class Slots(Protocol):
     """The slots of a driver."""
 

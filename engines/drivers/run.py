@@ -5,9 +5,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import structlog
 
@@ -20,8 +20,8 @@ from engines.core.outcome import CUT, DONE, Cut, Failure, Later, Outcome, Succes
 from engines.core.policy import ConsumerPolicy
 from engines.core.report import Report
 from engines.core.steps import WORK, Call, Sleep, Stage, Stop
-from engines.drivers.attempts import NO_DEADLINES, Deadlines, Limit, announce, refusal_of
-from engines.drivers.requests import Ask, Driver, LetEnd, Lifecycle, Pause, Performance, Raised, Requests, functions_of
+from engines.drivers.attempts import NO_DEADLINES, PLAIN, Deadlines, Limit, announce, refusal_of
+from engines.drivers.requests import Ask, Driver, Entry, LetEnd, Pause, Raised, Requests, functions_of
 from engines.drivers.timeouts import Abandoned, Killed, LimitReached, Running, is_raised_by_signals, is_request_to_end
 from engines.drivers.tracing import Trace, observer_of
 from engines.drivers.work import Postponed, RunsElsewhere, Waiting, Work
@@ -35,19 +35,6 @@ PATIENCE = 0.05
 LINGER = 0.03
 # How long a connector may take, once the loop's time is up, to take back what was cut.
 GIVING_BACK = 5.0
-
-
-class Entry(NamedTuple):
-    """A transaction on its way to a slot, with its lifecycle and the context of its batch."""
-
-    id: str
-    transaction: Any
-    lifecycle: Lifecycle
-    context: Context
-
-    def start(self) -> Performance:
-        """Its lifecycle, to be performed in its own copy of that context."""
-        return self.lifecycle(self.transaction), self.context.copy()
 
 
 class Run:
@@ -73,6 +60,7 @@ class Run:
         self._is_asked = overrides(work.connector, "begin", "begin_async")
         self._is_acknowledged = overrides(work.connector, "acknowledge", "acknowledge_async")
         self._is_noted = overrides(work.connector, "note")
+        self._is_lost = work.connector.is_lost
         self.is_holding_back = False  # slots are idle although transactions wait
         self.fault: BaseException | None = None
         self._is_concluded = False
@@ -194,7 +182,7 @@ class Run:
 
     def _attempt(self, call: Call, transaction: Transaction, deadlines: Deadlines) -> Requests[Outcome]:
         """Call a handler once, and report that to the connector."""
-        stage, started = call.stage, time.monotonic()
+        stage, started = call.stage, time.monotonic() if self._is_noted else 0.0
         is_work = stage in WORK
         if stage in self.work.silent and not is_work and not self.is_over:
             return DONE  # there is nothing to call
@@ -212,7 +200,7 @@ class Run:
         elif limit is not None and limit.seconds <= 0:
             outcome = deadlines.reached(limit, call, transaction.id)
         else:
-            announce(call, limit, self.work.connector.is_lost, transaction)
+            announce(call, limit, self._is_lost, transaction)
             handler = self.work.handlers[stage]
             arguments = (transaction,) if is_work else (transaction, call.argument)
             # An executor ends by itself what runs there for too long.
@@ -220,8 +208,10 @@ class Run:
                 reply = yield handler, arguments
             else:
                 reply = yield Ask(handler, arguments, limit.seconds, self._abandoned)
-            is_raised = isinstance(reply, Raised)
-            error = reply.error if is_raised else refusal_of(reply, stage, is_async=self._is_async)
+            error = None
+            if type(reply) not in PLAIN:
+                is_raised = isinstance(reply, Raised)
+                error = reply.error if is_raised else refusal_of(reply, stage, is_async=self._is_async)
             outcome = Success(reply) if error is None else self._failed(error, call, transaction, deadlines, limit)
         if self._is_noted and self.work.is_noted(stage, outcome):
             number, of, duration = call.attempt + 1, call.retry.max_attempts, time.monotonic() - started
@@ -338,7 +328,8 @@ class Run:
     def end(self, entry: Entry, outcome: Outcome) -> None:
         """A transaction has ended, or was cut and is to be given back."""
         self.backlog.end(entry)
-        self.leave_slot()
+        if self.work.connector.slots is not None:
+            self.leave_slot()
         self.tally.count(entry, outcome)
         self._settled.discard(entry.id)
         call = self._overdue.pop(entry.id, None) if self._overdue else None

@@ -9,8 +9,8 @@ from math import inf
 from typing import Any
 
 from engines.core.outcome import CUT, Outcome
-from engines.drivers.requests import Ask, Raised
-from engines.drivers.run import Entry, Run
+from engines.drivers.requests import Ask, Entry, Raised
+from engines.drivers.run import Run
 from engines.drivers.timeouts import LimitReached, SpareThread
 from engines.drivers.timer import TimedCall
 from engines.drivers.watcher import SupersededError
@@ -116,7 +116,8 @@ class ThreadSlots:
         """Run transactions in one slot until none is left; at first one may have ended in it."""
         with suppress(SupersededError):
             while (entry := self._next_after(ended, outcome)) is not None:
-                outcome = self._outcome_of(entry, entry.start())
+                performance = entry.lifecycle(entry.transaction), entry.context.copy()
+                outcome = self._outcome_of(entry, performance)
                 ended = entry
 
     def _next_after(self, ended: Entry | None, outcome: Outcome) -> Entry | None:
@@ -157,7 +158,7 @@ class AsyncSlot:
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
-        self.requests, self.context = entry.start()
+        self.requests, self.context = entry.lifecycle(entry.transaction), entry.context.copy()
         self.task: asyncio.Task[None]
         self.call: TimedCall | None = None  # of a handler that has a limit
 
@@ -219,7 +220,7 @@ class AsyncSlots:
         while not self._free.locked() and (entry := self._run.next_entry()) is not None:
             with suppress(StopIteration):  # there is room: to acquire it is not to wait
                 self._free.acquire().send(None)
-            self._occupy(entry)
+            self._begin(AsyncSlot(entry))
 
     def cancel_lost(self) -> None:
         """Cancel what another worker has by now."""
@@ -238,26 +239,9 @@ class AsyncSlots:
                 slot.task.add_done_callback(partial(self._leave, slot))
                 slot.cancel()
 
-    def _occupy(self, entry: Entry) -> None:
-        slot = AsyncSlot(entry)
-        self._taken.add(slot)
-        self._begin(slot)
-
     def _begin(self, slot: AsyncSlot, reply: Any = None) -> None:
-        slot.task = asyncio.get_running_loop().create_task(self._hold(slot, reply), context=slot.context)
-
-    async def _hold(self, slot: AsyncSlot, reply: Any) -> None:
-        """Run a lifecycle to its end. The next one begins from here: a callback would cost another turn of the loop."""
-        try:
-            outcome: Outcome = await self._perform(slot, reply)
-        except SupersededError:
-            return
-        except asyncio.CancelledError:
-            outcome = CUT
-        except BaseException as error:  # noqa: BLE001 (a slot must not die silently; told at the loop's end)
-            self._run.blame(error)
-            outcome = CUT
-        self._vacate(slot, outcome)
+        self._taken.add(slot)
+        slot.task = asyncio.get_running_loop().create_task(self._perform(slot, reply), context=slot.context)
 
     def go_on(self, slot: AsyncSlot, late: BaseException) -> None:
         """Let another task take the place of one whose call has not ended in time."""
@@ -266,17 +250,20 @@ class AsyncSlots:
 
     def _leave(self, slot: AsyncSlot, task: "asyncio.Task[None]") -> None:
         if slot in self._taken and slot.task is task:
-            self._vacate(slot, CUT)
+            self.vacate(slot, CUT)
 
-    def _vacate(self, slot: AsyncSlot, outcome: Outcome) -> None:
-        """A slot is free: it goes to the next in line, and only otherwise back to the semaphore."""
+    def vacate(self, slot: AsyncSlot, outcome: Outcome) -> None:
+        """A slot is free: it goes to the next in line, and only otherwise back to the semaphore.
+
+        Called by its own task: a callback at the end of that would cost another turn of the event loop.
+        """
         run = self._run
         self._taken.remove(slot)
         run.end(slot.entry, outcome)
         is_surplus = len(self._taken) >= run.work.concurrency
         following = None if is_surplus else run.next_entry()
         if following is not None:
-            self._occupy(following)
+            self._begin(AsyncSlot(following))
         elif not is_surplus:
             self._free.release()
         if not self._taken or (self.is_room_awaited and run.backlog.waiting <= self.room):
