@@ -2,18 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from functools import cache
 from itertools import chain
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import orjson
 from django.db import DatabaseError, IntegrityError, transaction
-from psycopg import OperationalError, errors
-from psycopg.pq import ConnStatus, ExecStatus
 
-from ergon_site.access.database import pooler
-from ergon_site.access.database.parameters import numbered
+from ergon_site.access.database import pooler, prepared
 from facts.ledger.entries import Entry
 
 # From so many on to copy them is quicker, although it takes more round trips.
@@ -66,7 +61,6 @@ APPEND = APPENDING.format(counted=COUNTED.format(more=NEVER_TRUNCATED))
 APPEND_UNKNOWN = APPENDING.format(counted=COUNTED.format(more=UNKNOWN))
 # Boundaries that have been truncated, as far as this process knows: to look at ids makes an append an eighth slower.
 _truncated: set[tuple[str, str]] = set()
-_prepared: WeakKeyDictionary[Any, set[bytes]] = WeakKeyDictionary()
 
 
 class UnfitError(Exception):
@@ -97,46 +91,10 @@ def append(wrapper: Any, entries: Sequence[Entry]) -> int | None:
                 with transaction.atomic(wrapper.alias) if wrapper.in_atomic_block else nullcontext():
                     found = _execute(wrapper, statement, given).fetchone()
                 return found and int(found[0])
-            name, order = _prepare(raw, statement)
-            values = [str(given[one]).encode() for one in order]
-            try:
-                result = _checked(raw, raw.pgconn.exec_prepared(name, values))
-            except errors.InvalidSqlStatementName:
-                _prepared[raw].clear()
-                _prepare(raw, statement)
-                result = _checked(raw, raw.pgconn.exec_prepared(name, values))
+            result = prepared.execute(raw, statement, given)
             return int(result.get_value(0, 0)) if result.ntuples else None
     except IntegrityError:
         return None
-
-
-def _prepare(raw: Any, statement: str) -> tuple[bytes, tuple[str, ...]]:
-    """The name of a statement on the server, and the names of its values in their order.
-
-    psycopg does not know what is prepared here. After a rollback it deallocates all that the session has, so a
-    statement that the server does not know is prepared again, once.
-    """
-    name, text, order = _named(statement)
-    known = _prepared.setdefault(raw, set())
-    if name not in known:
-        _checked(raw, raw.pgconn.prepare(name, text))
-        known.add(name)
-    return name, order
-
-
-@cache
-def _named(statement: str) -> tuple[bytes, bytes, tuple[str, ...]]:
-    """Its name on the server, its text with numbers for names, and the names in the order of the numbers."""
-    return (f"ergon_{abs(hash(statement)):x}".encode(), *numbered(statement))
-
-
-def _checked(raw: Any, result: Any) -> Any:
-    if raw.pgconn.status == ConnStatus.BAD:
-        msg = f"the connection is lost: {raw.pgconn.get_error_message()}"
-        raise OperationalError(msg)
-    if result.status not in {ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK}:
-        raise errors.error_from_result(result, encoding=raw.info.encoding)
-    return result
 
 
 def copy(wrapper: Any, entries: Iterable[Entry]) -> int | None:

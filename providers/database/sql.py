@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, OperationalError, connection, connections
 
-from ergon_site.access.database import pooler
+from ergon_site.access.database import pooler, prepared
 from ergon_site.access.database.calls import time_limit
 from ergon_site.access.database.parameters import numbered
 from providers.core.errors import ProviderUsageError
@@ -59,8 +59,10 @@ def _plain_rows(database: Any, statement: str, given: Mapping[str, Any]) -> list
 def _prepared_rows(database: Any, statement: str, given: Mapping[str, Any]) -> list[Row]:
     if database.connection is None:
         database.ensure_connection()
-    text, names = numbered(statement)
     with database.wrap_database_errors:
+        if database.autocommit and not database.in_atomic_block:
+            return prepared.rows(database.connection, statement, given)
+        text, names = numbered(statement)
         cursor = _cursor_of(database.connection)
         cursor.execute(text, [given[name] for name in names])
         # `description` would say the same, and make a list of columns for it.
