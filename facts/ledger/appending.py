@@ -11,12 +11,12 @@ from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 
 from ergon_site.access.database import pooler
 from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.group_commit import Group, Lane
 from facts import telemetry
 from facts.core.errors import BufferFullError, ConflictingDuplicateError, FactError
 from facts.core.steps import Appended
 from facts.ledger import boundaries, postgresql, references, remembering
 from facts.ledger.entries import Entry, prepare
-from facts.ledger.group_commit import Group, Lane
 from facts.models import Boundary, Fact
 
 ROUND_TRIP = 1000

@@ -1,4 +1,4 @@
-"""VERBS: claim, settle, refuse, stand_in, give_up, rate, rollup.
+"""VERBS: claim, settle, settle_together, refuse, stand_in, give_up.
 
 A request that has a key is made by one caller at a time, and its success is given again. How an attempt came out (the
 call, its minute, the gate, what is visible) is one statement on PostgreSQL. A terminal failure of a task is kept as a
@@ -9,16 +9,16 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from typing import Any, NamedTuple
 
-from django.db import transaction
+import orjson
+from django.db import DatabaseError, transaction
 from django.db.models import Q
 
 from ergon_site.access.database.calls import retry_conflicts
-from ergon_site.access.database.clock import database_time
+from ergon_site.access.database.group_commit import Group
 from providers.calls import dead_letters
-from providers.calls.overrides import end_expired_overrides
+from providers.calls.rates import is_due, rate
 from providers.core import histogram
 from providers.core.breaker import BreakerPolicy, BreakerState, OpeningRules, Verdict
 from providers.core.errors import ProviderError
@@ -26,39 +26,15 @@ from providers.core.exchange import SLACK, CallRequest, Outcome, Source, Who
 from providers.core.gate import NOTHING, Admission, Decision, Reservation, Scope
 from providers.core.request import storable, text_of
 from providers.core.steps import Busy, Claimed, GiveUp, Refuse, Replay, Settle, StandIn, Taken
-from providers.database import admitting, gates, sql, statements
-from providers.database.dialects import Dialect
-from providers.models import Gate, ProviderExecutionMetric, ProviderHealthState
+from providers.database import admitting, gates, group_settlement, settlements, sql, statements
+from providers.models import Gate, ProviderExecutionMetric
 from providers.models.calls import ClaimState
 
-HOUR = 60
-# With fewer attempts than this in the hour, every one is worth a new figure; with more, once a second will do.
-FEW = 100
-EVERY = 1.0
 # By how much the clocks of a host and of the database may differ.
 SKEW = timedelta(minutes=10)
 
-SETTLED = "SELECT g.decision, g.id, g.decided_at, h.rated_at, h.attempts_1h, {marks} FROM {gate}, {health}"
 # What an execution says of itself that made no attempt.
 NOT_CALLED = {"http_status": None, "lease": 0.0, "budget_ms": None}
-NO_RETRY = dict.fromkeys(("is_retried", "is_suppressed", "is_returned"), "false")
-# The column of a minute for each answer that is not the provider's.
-COUNTED_AS = {Source.CACHE: "cache_hits", Source.STALE: "stale_answers", Source.FALLBACK: "fallbacks"}
-HEALTH = """(SELECT * FROM provider_health_states WHERE tenant_id = %(tenant)s AND provider_name = %(provider)s
-  AND capability = %(capability)s) AS h"""
-MINUTES = """
-SELECT m.attempts, m.successes, m.executions, m.successful_executions, m.buckets, g.settlements
-FROM provider_gates g LEFT JOIN provider_minutes m
-  ON m.gate_id = g.id AND m.minute > CAST(floor({clock} / 60) AS bigint) - %(minutes)s
-WHERE g.id = %(gate)s
-"""
-RATES = """
-UPDATE provider_health_states SET success_rate_1h = CAST(%(success)s AS double precision),
-  p95_latency_ms_1h = CAST(%(p95)s AS double precision), execution_rate_1h = CAST(%(execution)s AS double precision),
-  attempts_1h = CAST(%(attempts)s AS bigint), rated_at = {clock}, rated_settlement = CAST(%(settlement)s AS bigint)
-WHERE tenant_id = CAST(%(tenant_id)s AS text) AND provider_name = CAST(%(provider_name)s AS text)
-  AND capability = CAST(%(capability)s AS text) AND rated_settlement <= CAST(%(settlement)s AS bigint)
-"""
 
 
 @retry_conflicts
@@ -83,18 +59,87 @@ def claim(ticket: CallRequest, *, lease: float) -> Claimed | Replay | Busy | Tak
     return Busy(max(0.0, left))
 
 
+class Seen(NamedTuple):
+    """What a settlement returns: its decision, and of its gate what tells whether new rates are due."""
+
+    decision: Decision
+    gate_id: int
+    now: float
+    rated_at: float | None
+    attempts: int
+
+
 def settle(ticket: CallRequest, step: Settle) -> Decision:
-    """Write down how an attempt came out; whether it may be tried again."""
-    verb = _settle_again if step.is_repeat else _settle
-    decision, gate_id, now, rated_at, attempts = verb(ticket, step)
-    if rated_at is None or attempts < FEW or now - rated_at >= EVERY:
-        rate(gate_id, ticket.who)
-    return decision
+    """Write down how an attempt came out; whether it may be tried again.
+
+    Usual successes are settled together with those that other threads bring at the same time.
+    """
+    seen = None
+    if not (step.is_repeat or sql.is_in_transaction()) and _is_usual(ticket, step):
+        seen = group.put((ticket, step), sql.time_left())
+    seen = seen or _settle_alone((ticket, step))
+    if is_due(seen.now, seen.rated_at, seen.attempts):
+        rate(seen.gate_id, ticket.who)
+    return seen.decision
+
+
+def _is_usual(ticket: CallRequest, step: Settle) -> bool:
+    """Whether it is a success that can only confirm its gate, and no other gate or place."""
+    admission = step.admission
+    is_plain = admission.account is None and admission.place is None and not admission.is_probe
+    return step.outcome is Outcome.SUCCESS and is_plain and not ticket.policy.opening.are_used
+
+
+def _settle_alone(pair: tuple[CallRequest, Settle], failure: Exception | None = None) -> Seen:
+    """Settle one, also after others have failed to: then it may be settled already, if they lost the connection."""
+    ticket, step = pair
+    is_repeat = step.is_repeat or isinstance(failure, sql.LOST)
+    return (_settle_again if is_repeat else _settle)(ticket, step)
+
+
+def settle_together(pairs: Sequence[tuple[CallRequest, Settle]]) -> Sequence[Seen | None]:
+    """Settle usual successes in one transaction; None for one that is to be settled alone."""
+    if len(pairs) == 1:
+        return [_settle(*pairs[0])]
+    if sql.is_postgresql():
+        return _settle_by_one_statement(pairs)
+    with transaction.atomic():
+        return [_settle_within(*pair) for pair in pairs]
+
+
+@retry_conflicts
+def _settle_by_one_statement(pairs: Sequence[tuple[CallRequest, Settle]]) -> list[Seen | None]:
+    rows: list[dict[str, Any]] = []
+    terms: dict[Who, tuple[Any, ...]] = {}
+    for place, (ticket, step) in enumerate(pairs):
+        given = _settlement_of(ticket, step)
+        mine = (given["capacity"], given["earned"], given["reserved_in"])
+        if terms.setdefault(ticket.who, mine) == mine:
+            rows.append({name: given[name] for name in group_settlement.COLUMNS} | {"place": place})
+    is_limited = any(row["reserved_in"] is not None for row in rows)
+    is_guarded = any(row["token"] is not None for row in rows)
+    text = group_settlement.group_settlement(is_limited=is_limited, is_guarded=is_guarded)
+    found = sql.rows(text, {"rows": orjson.dumps(rows).decode()})
+    settled = {place: Seen(Decision.ENDED, *seen) for place, *seen in found}
+    return [settled.get(place) for place in range(len(pairs))]
+
+
+def _settle_within(ticket: CallRequest, step: Settle) -> Seen | None:
+    """Settle one among others in their transaction; an error of its own is its caller's, who settles it alone."""
+    try:
+        return _settle(ticket, step)
+    except sql.LOST:
+        raise
+    except DatabaseError:
+        return None
+
+
+group: Group[tuple[CallRequest, Settle], Seen | None] = Group(settle_together, _settle_alone)
 
 
 @retry_conflicts
 @transaction.atomic
-def _settle_again(ticket: CallRequest, step: Settle) -> tuple[Decision, int, float, float | None, int]:
+def _settle_again(ticket: CallRequest, step: Settle) -> Seen:
     """Settle what may have been settled already."""
     gate_id, before = _look_back(ticket, step.attempt)
     if before is None:
@@ -105,13 +150,12 @@ def _settle_again(ticket: CallRequest, step: Settle) -> tuple[Decision, int, flo
         asked = Q(**ticket.account_gate._asdict()) if step.admission.account else Q(pk=gate_id)
         is_shut = step.returns_if_shut and opened.filter(Q(pk=gate_id) | asked).exists()
         decision = Decision.SHUT if is_shut else Decision.RETRY
-    return decision, gate_id, 0.0, None, 0
+    return Seen(decision, gate_id, 0.0, None, 0)
 
 
-@retry_conflicts
-def _settle(ticket: CallRequest, step: Settle) -> tuple[Decision, int, float, float | None, int]:
+def _settlement_of(ticket: CallRequest, step: Settle) -> dict[str, Any]:
     policy, is_success = ticket.policy, step.outcome is Outcome.SUCCESS
-    given = {
+    return {
         **_given(ticket, step.attempt, step.error, step.outcome, step.refund),
         **_returned(ticket, step),
         "http_status": step.http_status,
@@ -134,18 +178,23 @@ def _settle(ticket: CallRequest, step: Settle) -> tuple[Decision, int, float, fl
         "claim_state": (ClaimState.SUCCEEDED if is_success else ClaimState.FAILED).value,
         "answer": kept(step.payload) if is_success and ticket.token else None,
     }
-    kind = _Kind(
+
+
+@retry_conflicts
+def _settle(ticket: CallRequest, step: Settle) -> Seen:
+    given = _settlement_of(ticket, step)
+    kind = settlements.Kind(
         is_limited=any(one.window_start is not None for one in (step.admission, step.admission.account) if one),
         is_guarded=ticket.token is not None,
         is_shared=step.admission.account is not None,
-        has_rates=policy.opening.are_used,
+        has_rates=ticket.policy.opening.are_used,
         has_place=step.admission.place is not None,
     )
     dialect = sql.dialect()
-    is_usual = dialect.is_one and is_success and not kind.has_rates and not step.admission.is_probe
+    is_usual = dialect.is_one and step.error is None and not kind.has_rates and not step.admission.is_probe
     with _together(step.outcome):
-        found = _carry_out(_texts(dialect, kind._replace(is_usual=True)), given) if is_usual else []
-        found = found or _carry_out(_texts(dialect, kind), given)
+        found = _carry_out(settlements.texts_of(dialect, kind._replace(is_usual=True)), given) if is_usual else []
+        found = found or _carry_out(settlements.texts_of(dialect, kind), given)
         [(word, gate_id, now, rated_at, attempts, *marks)] = found
         _write_events(marks, given, has_rates=kind.has_rates)
         decision = Decision(word)
@@ -156,7 +205,7 @@ def _settle(ticket: CallRequest, step: Settle) -> tuple[Decision, int, float, fl
     for who, left in zip((ticket.who, ticket.account_gate), marks, strict=False):
         if left is not None:
             admitting.announce(who, left, why=given["why"])
-    return decision, gate_id, now, rated_at, attempts
+    return Seen(decision, gate_id, now, rated_at, attempts)
 
 
 def _why(error: ProviderError | None, policy: BreakerPolicy) -> str:
@@ -235,13 +284,13 @@ def _refuse(ticket: CallRequest, step: Refuse, admission: Admission | None) -> i
         "claim_state": ClaimState.FAILED.value,
         "answer": None,
     }
-    kind = _Kind(
+    kind = settlements.Kind(
         is_refusal=True,
         is_limited=is_spent or step.refund.is_held,
         is_guarded=ticket.token is not None,
         is_shared=is_accounts or refund.is_held,
     )
-    refusal = _texts(sql.dialect(), kind)
+    refusal = settlements.texts_of(sql.dialect(), kind)
     with _together(step.outcome):
         found = _carry_out(refusal, given)
         if not found:
@@ -267,7 +316,7 @@ def stand_in(ticket: CallRequest, step: StandIn, *, is_repeat: bool = False) -> 
         "claim_state": ClaimState.SUCCEEDED.value,
         "answer": kept(step.payload) if is_claimed else None,
     }
-    texts = _stand_in_texts(sql.dialect(), step.source, is_claimed)
+    texts = settlements.stand_in_texts(sql.dialect(), step.source, is_claimed)
     with _together(Outcome.SUCCESS):
         if not _carry_out(texts, given):
             admitting.make_gate(ticket.who)
@@ -281,7 +330,7 @@ def give_up(ticket: CallRequest, step: GiveUp, *, is_repeat: bool = False) -> No
     if is_repeat and _is_noted(ticket, outcome=Outcome.DEAD_LETTER.value):
         return
     given = {**_given(ticket, step.attempt, step.error, Outcome.DEAD_LETTER, NOTHING), **NOT_CALLED, "duration_ms": 0.0}
-    sql.rows(statements.METRIC.format(gate=f"({gates.PLAIN_GATE}) AS g", **NO_RETRY), given)
+    sql.rows(statements.METRIC.format(gate=f"({gates.PLAIN_GATE}) AS g", **settlements.NO_RETRY), given)
     dead_letters.record_dead_letter(ticket, step.error, step.attempts_made)
 
 
@@ -296,119 +345,6 @@ def kept(payload: Mapping[str, Any] | None) -> str:
         return json.dumps(payload, default=text_of)
     except Exception:  # noqa: BLE001 (names that are none, rings, values that cannot be asked: a success is kept anyway)
         return json.dumps(storable(payload))
-
-
-def rate(gate_id: int, who: Who) -> None:
-    """Compute the rates of a capability anew. Whoever has seen less never overwrites who has seen more."""
-    clock = sql.dialect().clock
-    found = sql.rows(MINUTES.format(clock=clock), {"gate": gate_id, "minutes": HOUR})
-    rates = histogram.rates_of([row for row in found if row[0] is not None])
-    sql.rows(RATES.format(clock=clock), {**who._asdict(), **rates._asdict(), "settlement": found[0][-1]})
-
-
-def rollup() -> int:
-    """Compute the rates anew wherever they have aged, so that an hour without calls shows; how many."""
-    before = database_time().timestamp() - EVERY
-    end_expired_overrides(before)
-    aged = ProviderHealthState.objects.filter(Q(rated_at__lt=before) | Q(rated_at__isnull=True), attempts_1h__gt=0)
-    count = 0
-    for health in aged.order_by("pk").iterator():
-        gate = Gate.objects.filter(**health.who._asdict()).values_list("pk", flat=True).first()
-        if gate is not None:
-            rate(gate, health.who)
-            count += 1
-    return count
-
-
-class _Kind(NamedTuple):
-    """What a settlement or a refusal has to change."""
-
-    is_refusal: bool = False
-    is_limited: bool = False
-    is_guarded: bool = False
-    is_shared: bool = False
-    is_usual: bool = False  # it leaves no marks; where it might, it settles nothing
-    has_rates: bool = False
-    has_place: bool = False  # in the fleet's bulkhead
-
-
-@cache
-def _texts(dialect: Dialect, kind: _Kind) -> list[str]:
-    """One statement of all parts on PostgreSQL; elsewhere one after the other. The last returns what is seen."""
-    changed, health, minute, seen = (_refusal if kind.is_refusal else _settlement)(dialect, kind)
-    words = {"is_retried": "g.decision = 'retry'", "is_suppressed": "g.decision = 'suppressed'"}
-    words["is_returned"] = "(g.decision = 'shut' AND CAST(%(returns_if_shut)s AS bigint) = 1)"
-    words = (NO_RETRY if kind.is_refusal or kind.is_usual else words) | _tables(dialect)
-    parts = {"m": statements.METRIC, "n": minute, "h": f"{health} RETURNING rated_at, attempts_1h"}
-    if kind.is_limited:
-        parts["q"] = statements.quota(dialect, is_refusal=kind.is_refusal)
-    if kind.is_guarded:
-        parts["c"] = statements.claim_end(dialect)
-    # What is said of gates is formatted already: its JSON has braces.
-    texts = changed | {name: part.format(**words) for name, part in parts.items()}
-    has_events = dialect.is_one and not kind.is_refusal and not kind.is_usual
-    if has_events:
-        texts["e"] = gates.settlement_events(dialect, has_rates=kind.has_rates).format(**words)
-    if kind.is_shared:
-        of_account = words | {"gate": words["account_as_gate"]}
-        texts["ha"] = health.format(**of_account)
-        if kind.is_limited:
-            texts["qa"] = statements.quota(dialect, is_refusal=kind.is_refusal, part="account_").format(**of_account)
-        if has_events:
-            texts["ea"] = gates.settlement_events(dialect, has_rates=kind.has_rates).format(**of_account)
-    return _joined(dialect, texts, seen.format(**words))
-
-
-def _settlement(dialect: Dialect, kind: _Kind) -> tuple[dict[str, str], str, str, str]:
-    """The gates as they become, the parts on health and minutes, and what is seen."""
-    seen = f"{SETTLED}, {{account}}" if kind.is_shared else SETTLED
-    health, minute = statements.health(dialect), statements.minute(dialect)
-    if kind.is_usual:
-        changed = gates.usual_settlement(dialect, is_shared=kind.is_shared, has_place=kind.has_place)
-        return changed, health, minute, seen.replace("{marks}", "NULL")
-    has_rates = {"has_rates": kind.has_rates}
-    terms = has_rates | {"has_place": kind.has_place}
-    marks = gates.marks(dialect, "g", **has_rates)
-    if kind.is_shared:
-        changed = gates.shared_settlement(dialect, **terms)
-        marks += f", {gates.marks(dialect, 'a', **has_rates)}"
-    else:
-        changed = {"g": gates.gate_settlement(dialect, **terms)}
-    return changed, health, minute, seen.replace("{marks}", marks)
-
-
-def _refusal(dialect: Dialect, kind: _Kind) -> tuple[dict[str, str], str, str, str]:
-    """The same of an attempt that was not made."""
-    changed = {"g": gates.refund(dialect) if kind.is_limited else gates.PLAIN_GATE}
-    if kind.is_shared:
-        changed = gates.shared_refund(dialect)
-    health = statements.health(dialect, at=dialect.clock)
-    return changed, health, statements.refused_minute(dialect), "SELECT g.id FROM {gate}"
-
-
-@cache
-def _stand_in_texts(dialect: Dialect, source: Source, is_claimed: bool) -> list[str]:  # noqa: FBT001 (of a cache)
-    parts = {"m": statements.METRIC, "n": statements.stand_in_minute(dialect, COUNTED_AS[source])}
-    if is_claimed:
-        parts["c"] = statements.claim_end(dialect)
-    words = NO_RETRY | _tables(dialect)
-    texts = {"g": gates.PLAIN_GATE, **{name: part.format(**words) for name, part in parts.items()}}
-    return _joined(dialect, texts, "SELECT g.id FROM {gate}".format(**words))
-
-
-def _joined(dialect: Dialect, texts: Mapping[str, str], seen: str) -> list[str]:
-    if dialect.is_one:
-        return [f"WITH {', '.join(f'{name} AS ({text})' for name, text in texts.items())} {seen}"]
-    return [*texts.values(), seen]
-
-
-def _tables(dialect: Dialect) -> dict[str, str]:
-    """How the parts name the gates as they have just become, and the health."""
-    if dialect.is_one:
-        return {"gate": "g", "health": "h", "account": "a", "account_as_gate": "a AS g"}
-    account = f"({gates.ACCOUNT_GATE}) AS"
-    tables = {"gate": f"({gates.PLAIN_GATE}) AS g", "account": f"{account} a", "account_as_gate": f"{account} g"}
-    return {**tables, "health": HEALTH}
 
 
 def _carry_out(texts: list[str], given: dict[str, Any]) -> list[sql.Row]:

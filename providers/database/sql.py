@@ -1,6 +1,7 @@
 """Runs statements: prepared once for each connection, outside of transactions where possible."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -99,21 +100,34 @@ def lost_connections_closed() -> Iterator[None]:
         raise
 
 
-@contextmanager
-def answered_within(seconds: float) -> Iterator[None]:
+class answered_within(time_limit):  # noqa: N801 (read as a verb; a generator would cost more, at every statement)
     """The same, for a database that has so long for its answers; then it counts as away."""
-    later: list[Callable[[], None]] = []
-    _thread.later = later
-    try:
-        with time_limit(seconds):
-            yield
-    except DatabaseError:
-        _close_if_lost()
-        raise
-    finally:
-        _thread.later = None
-        for call in later:
-            call()
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        _thread.later, _thread.ends_at = [], time.monotonic() + (self.seconds or 0.0)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        later, _thread.later, _thread.ends_at = _thread.later, None, None
+        try:
+            super().__exit__(kind, error, trace)
+        finally:
+            if isinstance(error, DatabaseError):
+                _close_if_lost()
+            for call in later:
+                call()
+
+
+def time_left() -> float | None:
+    """The seconds that are left of `answered_within`; None outside of one."""
+    ends_at = getattr(_thread, "ends_at", None)
+    return None if ends_at is None else max(0.0, ends_at - time.monotonic())
+
+
+def is_in_transaction() -> bool:
+    return bool(connections[DEFAULT_DB_ALIAS].in_atomic_block)
 
 
 def _close_if_lost() -> None:

@@ -129,6 +129,7 @@ UPDATE provider_idempotency_claims SET
 FROM {{gate}}
 WHERE provider_idempotency_claims.tenant_id = g.tenant_id
   AND provider_idempotency_claims.provider_name = g.provider_name
-  AND provider_idempotency_claims.capability = g.capability AND key = CAST(%(key)s AS text)
-  AND token = CAST(%(token)s AS text)
+  AND provider_idempotency_claims.capability = g.capability
+  AND provider_idempotency_claims.key = CAST(%(key)s AS text)
+  AND provider_idempotency_claims.token = CAST(%(token)s AS text)
 """

@@ -8,9 +8,9 @@ import pytest
 from django.db import DatabaseError, connection, connections, transaction
 
 from ergon_site.access import audit
+from ergon_site.access.database.group_commit import Lane
 from ergon_site.access.models import AuditEntry
 from facts import ledger
-from facts.ledger.group_commit import Lane
 from facts.models import Fact
 from tests.facts.drafts import draft, make_boundary
 

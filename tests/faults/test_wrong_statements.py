@@ -7,9 +7,9 @@ import pytest
 from django.db import OperationalError, ProgrammingError, connection
 
 from engines.worker.database_retry import DatabaseRetry
+from ergon_site.access.database.group_commit import Lane
 from ergon_site.access.models import AuditEntry
 from ergon_site.dashboard import providers
-from facts.ledger.group_commit import Lane
 from providers import active_policy, calls
 from providers.calls import journal
 from providers.conf import settings

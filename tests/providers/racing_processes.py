@@ -13,12 +13,14 @@
 `hang`: executes a call that does not end.
 `outage POLICY`: executes without a database.
 `lose`: executes a call during which the database goes away.
+`fork`: forks while one thread settles and another waits for it; the child settles, and prints how, and who waits.
 """
 
 import json
 import multiprocessing
 import os
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -203,6 +205,46 @@ def lose() -> None:
     print(json.dumps([result.ok, result.payload]))
 
 
+def fork() -> None:
+    from django.db import connections
+
+    from providers import calls
+    from providers.calls import settling
+    from tests.processes import eventually
+    from tests.providers.test_group_settling import settle_in_time, success
+
+    verb, may_go_on = settling.settle_together, threading.Event()
+
+    def hold(pairs: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            may_go_on.wait()
+        return verb(pairs)
+
+    scripted_gate()
+    settling.group._write = hold
+    threads = [threading.Thread(target=settle_in_time, args=[success()]) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: settling.group.is_writing and settling.group.waiting == 1, "one settles, and one waits")
+    connections.close_all()
+    child = os.fork()
+    if child == 0:
+        decision = calls.settle(*success())
+        os.write(1, f"{json.dumps([decision.value, settling.group.waiting])}\n".encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    may_go_on.set()
+    for thread in threads:
+        thread.join()
+
+
+def scripted_gate() -> None:
+    from providers.database import admitting
+    from tests.providers.scripted_providers import WHO
+
+    admitting.make_gate(WHO)
+
+
 def main() -> None:
     os.environ["DJANGO_SETTINGS_MODULE"] = "ergon_site.settings"
     django.setup()
@@ -220,7 +262,7 @@ def main() -> None:
         case ["outage", policy, reason]:
             outage(policy, reason)
         case [kind]:
-            {"obey": obey, "hang": hang, "lose": lose, "occupy": occupy}[kind]()
+            {"obey": obey, "hang": hang, "lose": lose, "occupy": occupy, "fork": fork}[kind]()
 
 
 if __name__ == "__main__":

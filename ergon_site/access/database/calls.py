@@ -83,16 +83,16 @@ class time_limit:  # noqa: N801 (read as a verb; a generator would cost several 
     SQLite has no connection that could fall silent; its own busy timeout bounds the wait for another writer.
     """
 
-    __slots__ = ("_call", "_seconds")
+    __slots__ = ("_call", "seconds")
 
     def __init__(self, seconds: float | None) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
         self._call: _Call | None = None
 
     def __enter__(self) -> None:
         wrapper: Any = connections[DEFAULT_DB_ALIAS]
-        if self._seconds is not None and wrapper.vendor == "postgresql":
-            self._call = _watcher.begin(wrapper, self._seconds)
+        if self.seconds is not None and wrapper.vendor == "postgresql":
+            self._call = _watcher.begin(wrapper, self.seconds)
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         call = self._call
