@@ -16,6 +16,8 @@ from typing import Any
 
 PADDING = "x" * 180
 GATE_LIMIT = 20.0
+# In place of its number, in a job that fails.
+FAILING = -1
 _ENTRY = struct.Struct("@q")
 _opening = threading.Lock()
 _opened: list[mmap.mmap] = []

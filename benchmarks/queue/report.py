@@ -117,6 +117,8 @@ def _drains() -> Iterator[Goal]:
     ):
         yield Goal(f"drain / {name}", _ratio(ours, (key, "rate_1")), bound)
     yield Goal("drain, two processes / one", _ratio(("ergon", "rate_2"), ours), 1.1)
+    shipped = ("limited", "rate_1")
+    yield Goal("drain beside 1,000 waiting retries / without", _ratio(("failing", "rate_1"), shipped), 0.9)
 
 
 def _submits() -> Iterator[Goal]:

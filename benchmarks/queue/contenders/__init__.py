@@ -53,6 +53,7 @@ def by_key() -> dict[str, Contender]:
     from benchmarks.queue.contenders.django_tasks import DjangoTasks
     from benchmarks.queue.contenders.dramatiq import Dramatiq
     from benchmarks.queue.contenders.ergon import Ergon
+    from benchmarks.queue.contenders.failing import Failing
     from benchmarks.queue.contenders.pgqueuer import PgQueuer
     from benchmarks.queue.contenders.procrastinate import Procrastinate
     from benchmarks.queue.contenders.raw import Raw
@@ -61,6 +62,7 @@ def by_key() -> dict[str, Contender]:
     return {
         "ergon": Ergon(),
         "limited": Ergon(name="Ergon, 30 s limit per attempt", pipeline="limited", policy="default"),
+        "failing": Failing(),
         "verbs": Verbs(),
         "raw": Raw(),
         "pgqueuer": PgQueuer(),

@@ -3,7 +3,7 @@
 import sys
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.queue.jobs import payload
 
@@ -45,9 +45,18 @@ class Ergon:
 
         call_command("migrate", verbosity=0)
         if not Policy.objects.filter(name=self.policy).exists():
-            policies.write(self.policy, _shipped_without_limits(), kind="consumer", by=BY, reason=REASON)
+            shipped = policies.find("default").active
+            assert shipped is not None  # noqa: S101 (a migration makes it)
+            policies.write(self.policy, self.body(shipped.body), kind="consumer", by=BY, reason=REASON)
         if not Pipeline.objects.filter(name=self.pipeline).exists():
             pipelines.create(self.pipeline, pipelines.Plan(task="benchmarks.noop", policy=self.policy), by=BY)
+
+    def body(self, shipped: dict[str, Any]) -> dict[str, Any]:
+        """The policy, made of the one that is shipped: without limits."""
+        unlimited = deepcopy(shipped)
+        for step in unlimited["steps"].values():
+            step["retry"]["timeout"] = None
+        return unlimited
 
     def prepare(self) -> None:
         _set_up()
@@ -92,14 +101,3 @@ def _set_up() -> None:
     import django
 
     django.setup()
-
-
-def _shipped_without_limits() -> object:
-    from engines import policies
-
-    shipped = policies.find("default").active
-    assert shipped is not None  # noqa: S101 (a migration makes it)
-    body = deepcopy(shipped.body)
-    for step in body["steps"].values():
-        step["retry"]["timeout"] = None
-    return body

@@ -1,8 +1,12 @@
 import engines
-from benchmarks.queue.jobs import enter
+from benchmarks.queue.jobs import FAILING, enter
 
 
 @engines.task("benchmarks.noop")
 class Noop(engines.ConsumerTask):
     def process_transaction(self, transaction: engines.Transaction) -> None:
-        enter(transaction.payload["number"])
+        number = transaction.payload["number"]
+        if number == FAILING:
+            msg = "no answer"
+            raise ConnectionError(msg)
+        enter(number)
