@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -241,7 +242,7 @@ def _wait_for_orders(line: socket.socket) -> Order | None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         text, pipes, *_ = socket.recv_fds(line, LONGEST_ORDER, 3)
-        if not text:
+        if not text or _is_deserted(line):
             return None
         order = Order(*json.loads(text))
         if _is_forked(line, is_leader=order.is_leader):
@@ -250,6 +251,13 @@ def _wait_for_orders(line: socket.socket) -> Order | None:
             return order
         for pipe in pipes:
             os.close(pipe)
+
+
+def _is_deserted(line: socket.socket) -> bool:
+    """Whether those who have sent an order were ended while it waited: nobody would end what it starts."""
+    there = select.poll()
+    there.register(line, 0)
+    return bool(there.poll(0))
 
 
 def _is_forked(line: socket.socket, *, is_leader: bool) -> bool:
