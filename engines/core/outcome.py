@@ -47,7 +47,7 @@ class Cut(NamedTuple):
 
 
 CUT = Cut()
-DONE = Success(None)
+DONE = Success(None)  # most handlers return nothing
 Outcome: TypeAlias = Success | Failure | Later | Cut
 
 

@@ -208,20 +208,25 @@ class Run:
                 reply = yield handler, arguments
             else:
                 reply = yield Ask(handler, arguments, limit.seconds, self._abandoned)
-            error = None
-            if type(reply) not in PLAIN:
-                is_raised = isinstance(reply, Raised)
-                error = reply.error if is_raised else refusal_of(reply, stage, is_async=self._is_async)
-            outcome = Success(reply) if error is None else self._failed(error, call, transaction, deadlines, limit)
+            if reply is None:
+                outcome = DONE
+            elif type(reply) in PLAIN:
+                outcome = Success(reply)
+            else:
+                outcome = self._outcome_of(reply, call, transaction, deadlines, limit)
         if self._is_noted and self.work.is_noted(stage, outcome):
             number, of, duration = call.attempt + 1, call.retry.max_attempts, time.monotonic() - started
             self.work.connector.note(transaction, AttemptRecord(stage, number, of, started, duration, outcome))
         return outcome
 
-    def _failed(
-        self, error: BaseException, call: Call, transaction: Transaction, deadlines: Deadlines, limit: Limit | None
+    def _outcome_of(
+        self, reply: Any, call: Call, transaction: Transaction, deadlines: Deadlines, limit: Limit | None
     ) -> Outcome:
-        """The outcome of an attempt that raised an error, or that did not return within its limit."""
+        """The outcome of an attempt that raised an error, did not return within its limit, or returned an object."""
+        is_raised = isinstance(reply, Raised)
+        error = reply.error if is_raised else refusal_of(reply, call.stage, is_async=self._is_async)
+        if error is None:
+            return Success(reply)
         if isinstance(error, KeyboardInterrupt) and is_raised_by_signals():
             self.blame(error)
             return CUT

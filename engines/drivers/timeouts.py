@@ -1,4 +1,4 @@
-"""Bounding time and handing over context, for threads and for asyncio: nothing but `watcher` does either besides.
+"""Bounding time and handing over context, for threads and for asyncio: only `watcher` and `timer` do so besides.
 
 A thread cannot be killed and a coroutine can refuse to be cancelled. A call that outlives its limit is abandoned: its
 late result reaches nobody, and it is counted until it ends.

@@ -87,7 +87,7 @@ races = st.builds(
 
 @settings(max_examples=200)
 @given(field=st.lists(races, min_size=1, max_size=12), cancel_grace=st.sampled_from([0.0, 0.001, 1.0]))
-def test_a_call_that_ends_just_at_its_limit_is_in_time_or_late_and_never_both(
+def test_a_coroutine_that_ends_just_at_its_limit_is_in_time_or_late_and_never_both(
     field: list[Race], cancel_grace: float
 ) -> None:
     abandoned = Abandoned(cancel_grace=cancel_grace)
