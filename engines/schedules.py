@@ -22,9 +22,8 @@ from ergon_site.access.database.clock import database_time
 
 # A run that is later than this was missed, and the schedule's rule for missed runs decides about it.
 PUNCTUAL = timedelta(minutes=1)
-IS_ANY_DUE = (
-    "SELECT EXISTS (SELECT 1 FROM engines_schedule WHERE paused_at IS NULL AND next_run_at <= CURRENT_TIMESTAMP)"
-)
+NOW = "statement_timestamp()"
+IS_ANY_DUE = "SELECT EXISTS (SELECT 1 FROM engines_schedule WHERE paused_at IS NULL AND next_run_at <= {now})"
 CAUGHT_UP_AT_ONCE = 1000
 LONGEST_CRON = 100
 
@@ -120,11 +119,8 @@ def find(name: str) -> Schedule:
 
 def fire() -> int:
     """Submit every run that is due; how many. A schedule that cannot be fired does not hold up the others."""
-    # Asked every second, and mostly for nothing: a look takes one statement, and no transaction.
-    with connection.cursor() as cursor:
-        cursor.execute(IS_ANY_DUE)
-        if not cursor.fetchone()[0]:
-            return 0
+    if not _is_any_due():
+        return 0
     fired = 0
     broken: dict[str, EngineError] = {}
     while (runs := _fire_one(broken)) is not None:
@@ -132,6 +128,15 @@ def fire() -> int:
     if broken:
         raise ScheduleError("; ".join(f"the schedule {name!r} cannot run: {why}" for name, why in broken.items()))
     return fired
+
+
+def _is_any_due() -> bool:
+    """A look in one statement and without a transaction: it is asked for every second, and mostly for nothing."""
+    is_local = connection.vendor != "postgresql"
+    now, given = ("%s", [connection.ops.adapt_datetimefield_value(database_time())]) if is_local else (NOW, [])
+    with connection.cursor() as cursor:
+        cursor.execute(IS_ANY_DUE.format(now=now), given)
+        return bool(cursor.fetchone()[0])
 
 
 @retry_conflicts

@@ -137,5 +137,5 @@ def _others(plan: Plan) -> Iterator[Goal]:
     yield Goal("bursts, p99", lambda medians: medians("ergon", "burst_p99"), 50, is_least=False, form="{:.1f} ms")
     claims = _ratio((f"history {large}", "claim"), (f"history {small}", "claim"))
     yield Goal(f"claim, history of {large:,} / {small:,}", claims, 1.5, is_least=False)
-    memory = Goal("memory of an idle worker", lambda medians: medians("ergon", "memory"), 120, form="{:.0f} MiB")
+    memory = Goal("memory of an idle worker", lambda medians: medians("ergon", "memory"), 90, form="{:.0f} MiB")
     yield memory._replace(is_least=False)
