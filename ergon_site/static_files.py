@@ -83,7 +83,7 @@ class CompressedAnswers(GZipMiddleware):
         # An ETag is that of exactly these bytes, and changes are based on it.
         if isinstance(response, HttpResponse) and LEAST <= len(response.content) <= MOST and "ETag" not in response:
             patch_vary_headers(response, ["Accept-Encoding"])
-            if "gzip" in request.headers.get("accept-encoding", ""):
+            if "gzip" in request.headers.get("Accept-Encoding", ""):
                 response.content = gzip.compress(response.content, QUICKLY, mtime=0)
                 response["Content-Encoding"], response["Content-Length"] = "gzip", str(len(response.content))
         return response
