@@ -172,7 +172,7 @@ MIDDLEWARE = [
     "ergon_site.access.middleware.ContentPolicy",
     "ergon_site.access.middleware.Sessions",
     "django.middleware.common.CommonMiddleware",
-    "ergon_site.access.middleware.CsrfProtection",
+    "django.middleware.csrf.CsrfViewMiddleware",
     "ergon_site.access.middleware.Authentication",
     "ergon_site.access.middleware.renew_sessions",
     "ergon_site.access.middleware.Messages",

@@ -15,7 +15,6 @@ from django.contrib.auth.middleware import AuthenticationMiddleware
 from django.contrib.messages.middleware import MessageMiddleware
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.middleware.csrf import CsrfViewMiddleware
 from django.utils import timezone
 from django.utils.deprecation import MiddlewareMixin
 
@@ -70,9 +69,6 @@ class _ForPeople(MiddlewareMixin):
 
 
 class Sessions(_ForPeople, SessionMiddleware): ...
-
-
-class CsrfProtection(_ForPeople, CsrfViewMiddleware): ...
 
 
 class Authentication(_ForPeople, AuthenticationMiddleware): ...
