@@ -1,10 +1,8 @@
 """VERBS: submit, check, submit_many, submit_together. A thousand in a statement; repeats are recognised."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from itertools import islice
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import orjson
@@ -33,8 +31,7 @@ LONGEST_TEXT = 200
 PRIORITIES = range(-(2**31), 2**31)
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """A transaction as it is submitted."""
 
     payload: Any
@@ -103,9 +100,7 @@ def submit_together(entries: Sequence[tuple[str, Draft]]) -> list[Submitted]:
 
 
 _NEW = State.PENDING.word
-_NAMES = [one.name for one in fields(Draft)]
-_GIVEN = [name for name in _NAMES if name != "payload"]
-_values = attrgetter(*_GIVEN)
+_GIVEN = Draft._fields[1:]
 _NOTHING = (None,) * len(_GIVEN)
 _TEXTS = frozenset({"id", "dedupe_key", "correlation_id", "parent_id", "source"})
 _ELSEWHERE = frozenset({"metadata", "id", "trace_context"})
@@ -125,17 +120,18 @@ def _submit(pipeline: str, drafts: list[Draft], offset: int) -> list[Submitted]:
     if not is_storable(pipeline):
         raise PipelineUnknownError(pipeline)
     trace = telemetry.current_trace()
-    ids, rows, places = [], [], []
+    ids, rows = [], []
     is_plain = trace is None
     for index, draft in enumerate(drafts, offset):
         given = _given(draft)
         is_plain = is_plain and not given
-        uid = _checked(given, index)
+        uid = _checked(given, index) if given else str(uuid_utils.uuid7())
         ids.append(uid)
         rows.append(_row(draft.payload, given, uid, trace, index))
-        places.append((given.get("dedupe_key", ""), uid if "dedupe_key" not in given else ""))
     if not is_plain:
         # In one order everywhere, so that two processes with the same ids or keys do not wait for each other.
+        keys = [draft.dedupe_key or "" for draft in drafts]
+        places = [(key, "" if key else uid) for key, uid in zip(keys, ids, strict=True)]
         rows = [rows[place] for place in sorted(range(len(rows)), key=places.__getitem__)]
     new = statements().insert(pipeline, f"[{','.join(rows)}]", len(ids), is_plain=is_plain)
     if new is None:
@@ -145,7 +141,7 @@ def _submit(pipeline: str, drafts: list[Draft], offset: int) -> list[Submitted]:
 
 def _given(draft: Draft) -> dict[str, Any]:
     """The fields of a draft besides its payload."""
-    values = _values(draft)
+    values = draft[1:]
     if values == _NOTHING:
         return {}
     return {name: value for name, value in zip(_GIVEN, values, strict=True) if value is not None}
