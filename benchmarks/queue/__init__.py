@@ -18,7 +18,8 @@ too: a queue that ran ahead of its own books would show there.
 
 **Submit.** While a queue is filled: the first few hundred jobs one by one, the rest in calls of a thousand where the
 contender has such a call, and one by one over one connection where it has not. Nobody listens meanwhile. The bare
-ORM `create()` makes the same rows as Ergon's `submit`.
+ORM `create()` makes the same rows as Ergon's `submit`. The own time of `submit` is what a call within a transaction
+takes beyond the statement that it executes, one and the other in turns.
 
 **A lone transaction.** One worker waits for work; every 4 to 20 ms comes one job. Measured from before the call that
 submits it to the entered handler. Contenders that poll are not asked.
@@ -26,13 +27,15 @@ submits it to the entered handler. Contenders that poll are not asked.
 **Bursts.** The same, but forty jobs come in a row, and then a pause of a tenth of a second: a process that submits so
 quickly does not notify for each of them. The last job of a burst is in the figures like the first.
 
+**Many pipelines.** One worker serves two hundred pipelines. All jobs are in one of them; the others have none.
+
 **Sixteen clients.** They submit one by one, all at once: sixteen processes, then sixteen threads of one process. The
 baseline makes the same inserts and notifies nobody. Somebody listens meanwhile, and nobody takes anything.
 
 **Claim.** The statements alone, batches of a hundred, with finished transactions in the same table: ten thousand, then
 one million, or ten million with `--large`.
 
-**Memory.** What the processes of one worker hold once it has done one job and waits for more.
+**Memory and idle CPU.** What the processes of one worker hold and compute once it has done one job and waits for more.
 
 Nothing is asserted. The last table has a goal beside each ratio, and says whether it was reached.
 """
@@ -46,7 +49,7 @@ from benchmarks.queue.contenders import by_key
 from benchmarks.queue.measuring import Figures, Plan, Run
 from benchmarks.queue.servers import running
 
-QUICK = Plan(rounds=1, share=0.1, singly=30, lone=50, bursts=10, crowd=1, history=(10_000, 100_000))
+QUICK = Plan(rounds=1, share=0.1, singly=30, lone=50, bursts=10, crowd=1, idle=1, history=(10_000, 100_000))
 LARGE = Plan(history=(10_000, 10_000_000))
 
 

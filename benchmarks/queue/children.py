@@ -65,8 +65,15 @@ class Child:
 
     def memory(self) -> float:
         """What it and its children hold in memory, in MiB; what they share counts once for each."""
+        return float(sum(one.memory_info().rss for one in self._family())) / MEBIBYTE
+
+    def cpu_time(self) -> float:
+        """Seconds that it and its children have computed."""
+        return float(sum(sum(one.cpu_times()[:2]) for one in self._family()))
+
+    def _family(self) -> list[psutil.Process]:
         process = psutil.Process(self._process.pid)
-        return float(sum(one.memory_info().rss for one in (process, *process.children(recursive=True)))) / MEBIBYTE
+        return [process, *process.children(recursive=True)]
 
     def refuse_failure(self) -> None:
         if self._process.poll():

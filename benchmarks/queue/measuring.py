@@ -1,5 +1,6 @@
 """One run: every contender in turns, round after round. Whoever fails is left out, with a line that says why."""
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -27,6 +28,7 @@ class Plan:
     lone: int = 500
     bursts: int = 50
     crowd: int = 5  # seconds
+    idle: int = 10  # seconds
     history: tuple[int, ...] = (10_000, 1_000_000)
 
 
@@ -131,15 +133,23 @@ class Run:
 
     def _bare(self, entrant: Entrant, folder: Path) -> None:
         entrant.ask("bare", folder, self.plan.singly)
-        self.figures.add("bare", **entrant.submitter.answer())
+        measured = entrant.submitter.answer()
+        self.figures.add(entrant.key, own=measured.pop("own"))
+        self.figures.add("bare", **measured)
 
     def _lone(self, entrant: Entrant, folder: Path) -> None:
         entrant.ask("lone", folder, self.plan.lone)
         with entrant.workers(folder, 1, drain=False) as crew:
             entrant.submitter.answer(crew)
-            self.figures.add(entrant.key, memory=sum(worker.memory() for worker in crew))
+            self.figures.add(entrant.key, memory=sum(worker.memory() for worker in crew), idle=self._idle(crew))
             entrant.submitter.ask()
             self.figures.add(entrant.key, **entrant.submitter.answer(crew))
+
+    def _idle(self, crew: list[Child]) -> float:
+        """What a worker that waits computes, in percent of a core."""
+        before, began = sum(worker.cpu_time() for worker in crew), time.monotonic()
+        time.sleep(self.plan.idle)
+        return 100 * (sum(worker.cpu_time() for worker in crew) - before) / (time.monotonic() - began)
 
     def _bursts(self, entrant: Entrant, folder: Path) -> None:
         entrant.ask("bursts", folder, self.plan.bursts)

@@ -57,6 +57,8 @@ def show(figures: Figures, chosen: dict[str, Contender], plan: Plan) -> None:
         ),
         ("", {"threads": "threads", "without NOTIFY": "threads_silent"}, rate, names),
         ("memory of an idle worker, MiB", {"resident": "memory"}, rate, names),
+        ("CPU of an idle worker, % of a core", {"idle": "idle"}, "{:,.2f}", names),
+        ("submit in a transaction, ms", {"beyond its statement": "own"}, "{:,.3f}", names),
         (
             "claim and settle, µs per transaction",
             {"claim": "claim", "settle": "settle"},
@@ -106,25 +108,29 @@ def _ratio(one: tuple[str, str], other: tuple[str, str]) -> Callable[[Medians], 
 
 
 def _drains() -> Iterator[Goal]:
-    ours = ("ergon", "rate_1")
+    ours = ("limited", "rate_1")  # with the shipped policy
     for key, name, bound in (
-        ("pgqueuer", "pgqueuer", 1.2),
+        ("pgqueuer", "pgqueuer", 1.5),
         ("dramatiq", "dramatiq", 4),
         ("celery-rabbitmq", "Celery on RabbitMQ", 5),
         ("procrastinate", "procrastinate", 20),
         ("django-tasks", "django-tasks' database backend", 60),
-        ("raw", "raw psycopg", 1 / 3),
+        ("raw", "raw psycopg", 0.55),
     ):
         yield Goal(f"drain / {name}", _ratio(ours, (key, "rate_1")), bound)
-    yield Goal("drain, two processes / one", _ratio(("ergon", "rate_2"), ours), 1.1)
-    shipped = ("limited", "rate_1")
-    yield Goal("drain beside 1,000 waiting retries / without", _ratio(("failing", "rate_1"), shipped), 0.9)
+    yield Goal("drain / without limits", _ratio(ours, ("ergon", "rate_1")), 0.95)
+    yield Goal("drain, two processes / one", _ratio(("limited", "rate_2"), ours), 1.2)
+    yield Goal("drain, one of 200 pipelines / a dedicated consumer", _ratio(("many", "rate_1"), ours), 0.9)
+    tail = Goal("last outcome settled after", lambda medians: medians("limited", "settled_1"), 50, form="{:.0f} ms")
+    yield tail._replace(is_least=False)
+    yield Goal("drain beside 1,000 waiting retries / without", _ratio(("failing", "rate_1"), ours), 0.9)
 
 
 def _submits() -> Iterator[Goal]:
-    yield Goal("submit_many / pgqueuer's batch enqueue", _ratio(("ergon", "many"), ("pgqueuer", "many")), 1.5)
+    yield Goal("submit_many / pgqueuer's batch enqueue", _ratio(("ergon", "many"), ("pgqueuer", "many")), 2)
     yield Goal("submit one by one / bare ORM create()", _ratio(("ergon", "one_by_one"), ("bare", "one_by_one")), 1.5)
-
+    own = Goal("submit in a transaction, beyond its statement", lambda medians: medians("ergon", "own"), 0.35)
+    yield own._replace(is_least=False, form="{:.2f} ms")
     for crowd in ("processes", "threads"):
         silent = _ratio(("ergon", crowd), ("ergon", f"{crowd}_silent"))
         yield Goal(f"submit, sixteen {crowd} / without NOTIFY", silent, 0.85)
@@ -139,3 +145,5 @@ def _others(plan: Plan) -> Iterator[Goal]:
     yield Goal(f"claim, history of {large:,} / {small:,}", claims, 1.5, is_least=False)
     memory = Goal("memory of an idle worker", lambda medians: medians("ergon", "memory"), 90, form="{:.0f} MiB")
     yield memory._replace(is_least=False)
+    many = Goal("CPU of an idle worker, 200 pipelines", lambda medians: medians("many", "idle"), 2, form="{:.2f} %")
+    yield many._replace(is_least=False)

@@ -76,7 +76,7 @@ def lone(contender: Contender, folder: Path, count: int) -> None:
 def bare(contender: Any, _folder: Path, count: int) -> None:
     contender.prepare()
     contender.create_bare(range(WARM_UP))
-    _answer(one_by_one=_rate(contender.create_bare, range(count)))
+    _answer(one_by_one=_rate(contender.create_bare, range(count)), own=contender.own_time(count))
 
 
 def bursts(contender: Contender, folder: Path, count: int) -> None:

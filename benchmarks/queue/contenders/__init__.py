@@ -63,6 +63,7 @@ def by_key() -> dict[str, Contender]:
         "ergon": Ergon(),
         "limited": Ergon(name="Ergon, 30 s limit per attempt", pipeline="limited", policy="default"),
         "failing": Failing(),
+        "many": Ergon(name="Ergon, 30 s limit, 200 pipelines", pipeline="many", policy="default", idle=199),
         "verbs": Verbs(),
         "raw": Raw(),
         "pgqueuer": PgQueuer(),
