@@ -146,12 +146,12 @@ class Run:
                     reply, deadlines = yield from self._call_elsewhere(elsewhere, step, transaction, deadlines, plan)
                 else:
                     reply = yield from self._attempt(step, transaction, deadlines)
+                if trace is not None:
+                    trace.after(step, reply)
             elif isinstance(step, Sleep):
                 limit = deadlines.limit(step.seconds, is_bounded=step.is_bounded)
                 is_over = yield Pause(min(limit.seconds, threading.TIMEOUT_MAX) if limit else 0.0)
                 reply = CUT if is_over else deadlines.slept(limit, transaction.id)
-            if trace is not None:
-                trace.after(step, reply)
         if isinstance(outcome, Cut) or not self._settle(transaction.id):
             return CUT
         if isinstance(outcome, Later):

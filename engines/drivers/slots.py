@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, cast
 
 from engines.core.outcome import CUT, Outcome
 from engines.drivers.requests import Ask, Entry, Raised
@@ -159,14 +159,15 @@ class AsyncSlot:
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
         self.requests, self.context = entry.lifecycle(entry.transaction), entry.context.copy()
-        self.task: asyncio.Task[None]
+        self.task: asyncio.Task[None] | None = None  # until it is known: an eager one begins before that
         self.call: TimedCall | None = None  # of a handler that has a limit
 
     async def ask(self, ask: Ask, go_on: Callable[["AsyncSlot", BaseException], None]) -> Any:
         """Call a handler that has a limit; if it is late, another task is to go on."""
         function, arguments, seconds, abandoned, _ = ask
         limit = inf if seconds is None else seconds
-        call = self.call = TimedCall(function, limit, abandoned, self.task, partial(go_on, self))
+        task = cast("asyncio.Task[None]", self.task or asyncio.current_task())
+        call = self.call = TimedCall(function, limit, abandoned, task, partial(go_on, self))
         try:
             return await call.run(arguments)
         except SupersededError:
@@ -177,8 +178,11 @@ class AsyncSlot:
             if self.call is call:
                 self.call = None
 
-    def cancel(self) -> None:
-        (self.call or self.task).cancel()
+    def cancel(self, leave: Callable[["asyncio.Task[None]"], None]) -> None:
+        """Cancel what runs. A task that has not begun would leave its slot in no other way than by that callback."""
+        if self.task is not None:
+            self.task.add_done_callback(leave)
+            (self.call or self.task).cancel()
 
 
 class AsyncSlots:
@@ -197,7 +201,7 @@ class AsyncSlots:
 
     @property
     def tasks(self) -> "set[asyncio.Task[None]]":
-        return {slot.task for slot in self._taken}
+        return {slot.task for slot in self._taken if slot.task is not None}
 
     def resize(self) -> None:
         """As many slots as the policy says by now; those beyond end with what they run."""
@@ -235,9 +239,7 @@ class AsyncSlots:
     def _cancel(self, slots: list[AsyncSlot]) -> None:
         for slot in slots:
             if not self._run.is_settled(slot.entry):
-                # A task that has not begun would leave its slot in no other way.
-                slot.task.add_done_callback(partial(self._leave, slot))
-                slot.cancel()
+                slot.cancel(partial(self._leave, slot))
 
     def _begin(self, slot: AsyncSlot, reply: Any = None) -> None:
         self._taken.add(slot)
@@ -245,7 +247,7 @@ class AsyncSlots:
 
     def go_on(self, slot: AsyncSlot, late: BaseException) -> None:
         """Let another task take the place of one whose call has not ended in time."""
-        slot.call = None
+        slot.task = slot.call = None
         self._begin(slot, Raised(late))
 
     def _leave(self, slot: AsyncSlot, task: "asyncio.Task[None]") -> None:
@@ -257,6 +259,9 @@ class AsyncSlots:
 
         Called by its own task: a callback at the end of that would cost another turn of the event loop.
         """
+        if slot.task is None:  # it has run within `_begin`, and the next one must not run within it
+            asyncio.get_running_loop().call_soon(self.vacate, slot, outcome)
+            return
         run = self._run
         self._taken.remove(slot)
         run.end(slot.entry, outcome)

@@ -47,14 +47,13 @@ class Trace:
         elif isinstance(step, Enter):
             self._attributes = self._recorder.stage(step.stage, step.retry) | self._common
             self.push(self._recorder.spans[step.stage], self._attributes)
-
-    def after(self, step: Step, reply: Any) -> None:
-        if isinstance(step, Call):
-            if not isinstance(reply, Later):  # there was no place for an attempt
-                self._recorder.attempted(step.stage, reply, time.perf_counter() - self._attempted_at)
-            self.pop(reply)
         elif isinstance(step, Leave):
             self.pop(step.outcome)
+
+    def after(self, call: Call, reply: Any) -> None:
+        if not isinstance(reply, Later):  # there was no place for an attempt
+            self._recorder.attempted(call.stage, reply, time.perf_counter() - self._attempted_at)
+        self.pop(reply)
 
     def push(self, name: str, attributes: Attributes, *, is_current: bool = False, **options: Any) -> None:
         """Open a span below the last one. It is the current one where somebody else's code runs in it."""
@@ -188,7 +187,7 @@ class Recorder(Observer):
             self._fetching = Trace(self, {})
 
     def after(self, step: Step, reply: Any) -> None:
-        if self._fetching is not None:
+        if self._fetching is not None and isinstance(step, Call):
             self._fetching.after(step, reply)
         if isinstance(step, Sleep) and step.is_for_work:
             telemetry.empty_waits.add(1, self._labels)

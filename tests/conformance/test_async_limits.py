@@ -298,3 +298,17 @@ def test_an_awaitable_that_is_no_coroutine_is_awaited_within_its_limit() -> None
     kept, _ = consume(promise, Transaction("t0", 1))
     late, _ = consume(promise, Transaction("t1", 1), work=RetryPolicy(timeout=0.05))
     assert (kept.succeeded, late.failed) == (1, 1)
+
+
+@pytest.mark.parametrize("timeout", [None, FOREVER])
+def test_tasks_that_begin_at_once_run_one_after_the_other(timeout: float | None) -> None:
+    """Python 3.12 has a factory of such tasks; before that there are none, and nothing else to see here."""
+
+    async def begin_at_once(transaction: Transaction) -> None:
+        asyncio.get_running_loop().set_task_factory(getattr(asyncio, "eager_task_factory", None))
+        if transaction.id == "t7":
+            await asyncio.sleep(0)
+
+    limited = RetryPolicy(timeout=timeout)
+    report, _ = consume(begin_at_once, *some(2000), batch=2000, work=limited, success=limited)
+    assert report.succeeded == 2000
