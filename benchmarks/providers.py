@@ -4,7 +4,9 @@
 with a quota. Bare: the same with psycopg by hand, `UPDATE … RETURNING` of one row by the same key, prepared, nothing
 decided. Both commit, and wait for the disk, each time. One caller alone is measured too: there nothing shares a commit.
 
-**Settlement, 8 callers.** Writes the call, its minute, the gate, the health and the quota, in one statement.
+**Settlement, 8 callers.** Writes the call, its minute, the gate, the health and the quota, in one statement; and since
+no capability has had a hundred calls in the hour, its rates each time, in two more. Once in eight processes, where each
+settles alone, and once in eight threads of one process, which settle together.
 
 **Waiting, 32 callers.** Four processes of eight threads. *Working*: after each admission a caller is busy with its
 provider for 50 to 150 ms, as callers are, so about 320 admissions are asked for in a second. *Hammering*: nobody does
@@ -13,12 +15,13 @@ anything but ask, which saturates both cores; it says how a queue before two cor
 **Execute.** A provider that does nothing, one caller: admitted, called, settled; beside pybreaker around tenacity in
 memory. Those share nothing with other processes, count no quota, write nothing down and forget all when the process
 ends: the ratio is the price of that, to be held against a provider's own milliseconds. And with the gate of an account
-that all tenants share beside the tenant's own.
+that all tenants share beside the tenant's own, and awaited on an event loop, which asks the database in a thread.
 
 PostgreSQL has its durable defaults. Contenders take turns, figures are medians; nothing is asserted.
 """
 
 import argparse
+import asyncio
 import itertools
 import logging
 import os
@@ -107,12 +110,14 @@ def contenders(seconds: float) -> dict[str, Contender]:
         "bare UPDATE": lambda: {**rate(bare, 8), **rate(bare, 1)},
         "admission": lambda: {**rate(admission, 8), **rate(admission, 1)},
         "settlement": lambda: {**rate(settlement, 8), **rate(settlement, 1)},
+        "settlement, threads": lambda: {"8 at once": len(together(settlement, 1, 8, seconds)) / seconds},
         "bare UPDATE, 32 callers": lambda: {**waits(bare, "working", 0.1), **waits(bare, "hammering", 0.0)},
         "admission, 32 callers": lambda: {**waits(admission, "working", 0.1), **waits(admission, "hammering", 0.0)},
         "nothing around it": lambda: each(nothing, seconds),
         "pybreaker and tenacity, in memory": lambda: each(in_memory, seconds),
         "execute": lambda: each(execution, seconds),
         "execute, with an account's gate": lambda: each(partial(execution, "both"), seconds),
+        "aexecute": lambda: each(awaited, seconds),
     }
 
 
@@ -167,6 +172,28 @@ def in_memory() -> Call:
 
 
 def execution(scope: str = "tenant") -> Call:
+    provider, asked = idle(scope)
+
+    def call() -> None:
+        if not provider.execute(**asked()).ok:
+            sys.exit("a call that does nothing failed")
+
+    return call
+
+
+def awaited() -> Call:
+    provider, asked = idle("tenant")
+    runner = asyncio.Runner()
+
+    def call() -> None:
+        if not runner.run(provider.aexecute(**asked())).ok:
+            sys.exit("a call that does nothing failed")
+
+    return call
+
+
+def idle(scope: str) -> tuple[Any, Callable[[], dict[str, Any]]]:
+    """A provider that does nothing, and what it is asked."""
     from providers import ProviderBase, ProviderExecutionContext
 
     class Idle(ProviderBase):
@@ -176,15 +203,16 @@ def execution(scope: str = "tenant") -> Call:
         def _execute_impl(self, **_: Any) -> dict[str, Any]:
             return {}
 
-    provider, numbers = Idle(), itertools.count()
+        async def _aexecute_impl(self, **_: Any) -> dict[str, Any]:
+            return {}
 
-    def call() -> None:
+    numbers = itertools.count()
+
+    def asked() -> dict[str, Any]:
         context = ProviderExecutionContext(correlation_id=f"benchmark-{next(numbers)}")
-        asked = {"tenant_id": key_of(0)[0], "operation": "snapshot", "payload": {"keyword": "tea"}}
-        if not provider.execute(**asked, context=context).ok:  # type: ignore[arg-type]
-            sys.exit("a call that does nothing failed")
+        return {"tenant_id": key_of(0)[0], "operation": "snapshot", "payload": {"keyword": "tea"}, "context": context}
 
-    return call
+    return Idle(), asked
 
 
 def each(make: Callable[[], Call], seconds: float) -> Mapping[str, float]:
@@ -298,6 +326,10 @@ def _goals(middle: Mapping[tuple[str, str], float]) -> list[tuple[str, float, fl
         ("admissions a second, 8 callers", admissions, 2000, True),
         ("p95 of 32 callers who work in between, ms", middle[p95, "p95, working"], 5, False),
         ("p95 of 32 callers who do nothing else, ms", middle[p95, "p95, hammering"], 5, False),
+        ("settlements a second, 8 threads of a process", middle["settlement, threads", "8 at once"], 2500, True),
+        ("settlements a second, 8 processes", middle["settlement", "8 at once"], 2500, True),
+        ("execute, µs", middle["execute", "each"], 1100, False),
+        ("aexecute, µs", middle["aexecute", "each"], 1100, False),
         ("execute with an account's gate / execute", shared / middle["execute", "each"], 1.3, False),
     ]
 

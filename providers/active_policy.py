@@ -48,21 +48,30 @@ _looks: dict[Key, tuple[float, Governing | None]] = {}
 _defaults: WeakKeyDictionary[type, tuple[tuple[Any, ...], ProviderPolicy | None]] = WeakKeyDictionary()
 
 
+def remembered(provider: Any) -> Governing | None:
+    """The policy of a provider, without the database; None if it is time to look."""
+    at, found = _looks.get((provider.provider_name, provider.capability), (None, None))
+    if at is None or time.monotonic() - at >= FRESH:
+        return None
+    return found or Governing(defaults_of(provider))
+
+
 def governing(provider: Any) -> Governing:
     """The policy of a provider: what the database says, with the number of its version, or else its class."""
+    if (known := remembered(provider)) is not None:
+        return known
     key, now = (provider.provider_name, provider.capability), time.monotonic()
-    at, found = _looks.get(key, (None, None))
-    if at is None or now - at >= FRESH:
-        try:
-            with calls.lost_connections_closed():
-                row = POLICIES.look_up(*key)
-            version = row.active if row else None
-            found = Governing(ProviderPolicy.from_stored(version.body), version.number) if version else None
-        except calls.LOST as error:
-            # What was found last stays in force.
-            telemetry.store_failures.add(1, {telemetry.VERB: "policy"})
-            log.warning("provider store unavailable", verb="policy", error_type=type(error).__name__)
-        _looks[key] = now, found
+    _, found = _looks.get(key, (None, None))
+    try:
+        with calls.lost_connections_closed():
+            row = POLICIES.look_up(*key)
+        version = row.active if row else None
+        found = Governing(ProviderPolicy.from_stored(version.body), version.number) if version else None
+    except calls.LOST as error:
+        # What was found last stays in force.
+        telemetry.store_failures.add(1, {telemetry.VERB: "policy"})
+        log.warning("provider store unavailable", verb="policy", error_type=type(error).__name__)
+    _looks[key] = now, found
     return found or Governing(defaults_of(provider))
 
 

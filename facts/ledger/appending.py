@@ -1,16 +1,15 @@
 """VERBS: append, append_many. Offsets come from a counter that is locked until the commit, so they have no gaps."""
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count, islice
 from typing import Any, TypeAlias
 
 import orjson
-from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
+from django.db import connection, transaction
 
 from ergon_site.access.database import pooler
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import own, retry_conflicts
 from ergon_site.access.database.group_commit import Group, Lane
 from facts import telemetry
 from facts.core.errors import BufferFullError, ConflictingDuplicateError, FactError
@@ -26,17 +25,10 @@ Result: TypeAlias = Appended | FactError
 OnConnection: TypeAlias = Callable[[Callable[[Any], int | None]], int | None]
 
 
-class Own(threading.local):
-    """The connection of this thread, found once: to ask Django each time costs as much as half of the checks."""
-
-    def __init__(self) -> None:
-        self.connection = connections[DEFAULT_DB_ALIAS]
-
-
 def append(draft: Draft) -> Appended:
     """Keep a fact. It is confirmed by returning; inside the caller's transaction, by that one's commit."""
     with telemetry.Appending():
-        result = _write([draft])[0] if _own.connection.in_atomic_block else _group.put(draft)
+        result = _write([draft])[0] if own.wrapper.in_atomic_block else _group.put(draft)
         if isinstance(result, FactError):
             raise result
         if result.is_duplicate:
@@ -185,6 +177,6 @@ def _difference(entry: Entry, content: str | None) -> str:
     return f"{used}: {', '.join(names)} differ{hint}"
 
 
-_lane, _own = Lane(), Own()
+_lane = Lane()
 # Whoever writes for all also prepares for all: one thread does in a row what many would do in turns, for longer.
 _group: Group[Draft, Result] = Group(partial(_write, carry_out=_lane.carry_out))

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 from django.db import DatabaseError, IntegrityError, transaction
 
-from ergon_site.access.database import pooler, prepared
+from ergon_site.access.database import pooler
 from facts.ledger.entries import Entry
 
 # From so many on to copy them is quicker, although it takes more round trips.
@@ -91,7 +91,7 @@ def append(wrapper: Any, entries: Sequence[Entry]) -> int | None:
                 with transaction.atomic(wrapper.alias) if wrapper.in_atomic_block else nullcontext():
                     found = _execute(wrapper, statement, given).fetchone()
                 return found and int(found[0])
-            result = prepared.execute(raw, statement, given)
+            result = pooler.execute_prepared(raw, statement, given)
             return int(result.get_value(0, 0)) if result.ntuples else None
     except IntegrityError:
         return None

@@ -1,4 +1,4 @@
-"""VERBS: claim, settle, settle_together, refuse, stand_in, give_up.
+"""VERBS: claim, settle, settle_together, refuse, stand_in, give_up, rate, rollup.
 
 A request that has a key is made by one caller at a time, and its success is given again. How an attempt came out (the
 call, its minute, the gate, what is visible) is one statement on PostgreSQL. A terminal failure of a task is kept as a
@@ -16,9 +16,10 @@ from django.db import DatabaseError, transaction
 from django.db.models import Q
 
 from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.clock import database_time
 from ergon_site.access.database.group_commit import Group
 from providers.calls import dead_letters
-from providers.calls.rates import is_due, rate
+from providers.calls.overrides import end_expired_overrides
 from providers.core import histogram
 from providers.core.breaker import BreakerPolicy, BreakerState, OpeningRules, Verdict
 from providers.core.errors import ProviderError
@@ -27,9 +28,13 @@ from providers.core.gate import NOTHING, Admission, Decision, Reservation, Scope
 from providers.core.request import storable, text_of
 from providers.core.steps import Busy, Claimed, GiveUp, Refuse, Replay, Settle, StandIn, Taken
 from providers.database import admitting, gates, group_settlement, settlements, sql, statements
-from providers.models import Gate, ProviderExecutionMetric
+from providers.models import Gate, ProviderExecutionMetric, ProviderHealthState
 from providers.models.calls import ClaimState
 
+HOUR = 60
+# With fewer attempts than this in the hour, every one is worth a new figure; with more, once a second will do.
+FEW = 100
+EVERY = 1.0
 # By how much the clocks of a host and of the database may differ.
 SKEW = timedelta(minutes=10)
 
@@ -78,9 +83,14 @@ def settle(ticket: CallRequest, step: Settle) -> Decision:
     if not (step.is_repeat or sql.is_in_transaction()) and _is_usual(ticket, step):
         seen = group.put((ticket, step), sql.time_left())
     seen = seen or _settle_alone((ticket, step))
-    if is_due(seen.now, seen.rated_at, seen.attempts):
+    if _is_due(seen):
         rate(seen.gate_id, ticket.who)
     return seen.decision
+
+
+def _is_due(seen: Seen) -> bool:
+    """Whether a settlement is worth new figures."""
+    return seen.rated_at is None or seen.attempts < FEW or seen.now - seen.rated_at >= EVERY
 
 
 def _is_usual(ticket: CallRequest, step: Settle) -> bool:
@@ -345,6 +355,58 @@ def kept(payload: Mapping[str, Any] | None) -> str:
         return json.dumps(payload, default=text_of)
     except Exception:  # noqa: BLE001 (names that are none, rings, values that cannot be asked: a success is kept anyway)
         return json.dumps(storable(payload))
+
+
+def rate(gate_id: int, who: Who) -> None:
+    """Compute the rates of a capability anew. Whoever has seen less never overwrites who has seen more."""
+    if sql.is_in_transaction():
+        _rate([(gate_id, who)])
+    else:
+        rating.put((gate_id, who), sql.time_left())
+
+
+@retry_conflicts
+def _rate(asked: Sequence[tuple[int, Who]]) -> Sequence[None]:
+    """Compute what several threads ask for at the same time, once for each gate."""
+    gates = dict(asked)
+    if len(gates) > 1 and sql.is_postgresql():
+        sql.rows(group_settlement.group_rating(), {"rates": json.dumps(_rates_of(gates, statements.SEVERAL))})
+        return [None] * len(asked)
+    for gate_id, who in gates.items():
+        for rates in _rates_of({gate_id: who}, statements.ONE):
+            sql.rows(statements.RATES.format(clock=sql.dialect().clock), rates)
+    return [None] * len(asked)
+
+
+def _rates_of(gates: Mapping[int, Who], which: str) -> list[dict[str, Any]]:
+    asked = {"gates": ",".join(map(str, gates)), "minutes": HOUR}
+    minutes: dict[int, list[list[Any]]] = {}
+    settlements: dict[int, int] = {}
+    text = statements.MINUTES.format(minutes=which).format(clock=sql.dialect().clock)
+    for gate_id, settled, *minute in sql.rows(text, asked):
+        settlements[gate_id] = settled
+        minutes.setdefault(gate_id, []).extend([minute] if minute[0] is not None else [])
+    return [
+        {**admitting.named(gates[gate_id]), **histogram.rates_of(minutes[gate_id])._asdict(), "settlement": settled}
+        for gate_id, settled in settlements.items()
+    ]
+
+
+rating: Group[tuple[int, Who], None] = Group(_rate, lambda asked, _: _rate([asked])[0])
+
+
+def rollup() -> int:
+    """Compute the rates anew wherever they have aged, so that an hour without calls shows; how many."""
+    before = database_time().timestamp() - EVERY
+    end_expired_overrides(before)
+    aged = ProviderHealthState.objects.filter(Q(rated_at__lt=before) | Q(rated_at__isnull=True), attempts_1h__gt=0)
+    count = 0
+    for health in aged.order_by("pk").iterator():
+        gate = Gate.objects.filter(**health.who._asdict()).values_list("pk", flat=True).first()
+        if gate is not None:
+            rate(gate, health.who)
+            count += 1
+    return count
 
 
 def _carry_out(texts: list[str], given: dict[str, Any]) -> list[sql.Row]:

@@ -181,6 +181,12 @@ def given_for(who: Who, asked: Asked) -> dict[str, Any]:
         "cost": asked.cost,
         "half_open_max_calls": asked.breaker.half_open_max_calls,
         "probe_lease": asked.probe_lease,
+        **(_limits(asked) if asked.is_throttled else {}),
+    }
+
+
+def _limits(asked: Asked) -> dict[str, Any]:
+    return {
         "max_concurrent": asked.max_concurrent,
         "call_lease": asked.call_lease,
         "token_every": asked.rate_limit.interval,

@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any
 
 import psycopg
-from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, OperationalError, connection, connections
+from django.db import DatabaseError, InterfaceError, OperationalError, connection
 
-from ergon_site.access.database import pooler, prepared
-from ergon_site.access.database.calls import time_limit
+from ergon_site.access.database import pooler
+from ergon_site.access.database.calls import own, time_limit
 from ergon_site.access.database.parameters import numbered
 from providers.core.errors import ProviderUsageError
 from providers.database.dialects import POSTGRESQL, SQLITE, Dialect
@@ -38,8 +38,7 @@ def rows(statement: str, given: Mapping[str, Any]) -> list[Row]:
     Django's own cursors never prepare, whatever the connection allows; nothing does where a pooler shares connections.
     Psycopg reads a statement as long as ours anew each time, to find its parameters; here that is done once.
     """
-    # Looked up once: Django's `connection` is a stand-in that looks for the thread's own at every word.
-    database: Any = connections[DEFAULT_DB_ALIAS]
+    database = own.wrapper
     if database.vendor != "postgresql":
         return _plain_rows(database, statement, given)
     if database.connection is None:
@@ -62,7 +61,7 @@ def _prepared_rows(database: Any, statement: str, given: Mapping[str, Any]) -> l
         database.ensure_connection()
     with database.wrap_database_errors:
         if database.autocommit and not database.in_atomic_block:
-            return prepared.rows(database.connection, statement, given)
+            return pooler.prepared_rows(database.connection, statement, given)
         text, names = numbered(statement)
         cursor = _cursor_of(database.connection)
         cursor.execute(text, [given[name] for name in names])
@@ -127,7 +126,7 @@ def time_left() -> float | None:
 
 
 def is_in_transaction() -> bool:
-    return bool(connections[DEFAULT_DB_ALIAS].in_atomic_block)
+    return bool(own.wrapper.in_atomic_block)
 
 
 def _close_if_lost() -> None:
@@ -146,7 +145,7 @@ def call_untimed(call: Callable[[], None]) -> None:
 
 def is_connected() -> bool:
     """Whether this thread has a connection; one that was found lost is none. Files are always there."""
-    return is_postgresql() and connection.connection is not None
+    return is_postgresql() and own.wrapper.connection is not None
 
 
 def refuse_open_transaction() -> None:
@@ -155,7 +154,7 @@ def refuse_open_transaction() -> None:
     The transaction that a test case wraps around each test is none of the caller's; Django marks it, and looks for the
     mark itself where a block must be the outermost (`atomic(durable=True)`).
     """
-    database: Any = connections[DEFAULT_DB_ALIAS]
+    database = own.wrapper
     blocks = database.atomic_blocks
     if blocks and any(not getattr(block, "_from_testcase", False) for block in blocks):
         msg = "a provider must not be called inside transaction.atomic(): call it before or after"

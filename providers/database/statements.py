@@ -19,6 +19,24 @@ FROM {gate}
 """
 
 
+MINUTES = """
+SELECT g.id, g.settlements, m.attempts, m.successes, m.executions, m.successful_executions, m.buckets
+FROM provider_gates g LEFT JOIN {minutes}
+"""
+RECENT = "m.gate_id = g.id AND m.minute > CAST(floor({clock} / 60) AS bigint) - %(minutes)s"
+ONE = f"provider_minutes m ON {RECENT} WHERE g.id = %(gates)s"
+# Each gate's by themselves: a join of several might read the whole table.
+SEVERAL = f"""LATERAL (SELECT * FROM provider_minutes m WHERE {RECENT} OFFSET 0) m ON true
+WHERE g.id = ANY (CAST(string_to_array(%(gates)s, ',') AS bigint[]))"""
+RATES = """
+UPDATE provider_health_states SET success_rate_1h = CAST(%(success)s AS double precision),
+  p95_latency_ms_1h = CAST(%(p95)s AS double precision), execution_rate_1h = CAST(%(execution)s AS double precision),
+  attempts_1h = CAST(%(attempts)s AS bigint), rated_at = {clock}, rated_settlement = CAST(%(settlement)s AS bigint)
+WHERE tenant_id = CAST(%(tenant)s AS text) AND provider_name = CAST(%(provider)s AS text)
+  AND capability = CAST(%(capability)s AS text) AND rated_settlement <= CAST(%(settlement)s AS bigint)
+"""
+
+
 def minute(dialect: Dialect) -> str:
     """The statement that counts an attempt in its minute."""
     d = dialect

@@ -15,7 +15,13 @@ import structlog
 from asgiref.sync import sync_to_async
 
 from providers import telemetry
-from providers.core.errors import ProviderResponseFormatError, ProviderTimeoutError, canonical, status_in
+from providers.core.errors import (
+    ProviderResponseFormatError,
+    ProviderTimeoutError,
+    ProviderUsageError,
+    canonical,
+    status_in,
+)
 from providers.core.exchange import ProviderAnswer, ProviderExecutionContext, ProviderExecutionResult
 from providers.core.retry import requested_pause
 from providers.core.steps import (
@@ -144,7 +150,7 @@ async def aperform(steps: Steps[ProviderExecutionResult], work: Work, store: Sto
                     except asyncio.CancelledError:
                         _sent(steps, await _ended(asked))
                         raise
-    except GeneratorExit:  # there is no loop any more that could ask the database
+    except (GeneratorExit, ProviderUsageError):  # no loop could ask the database any more, or nothing was begun
         raise
     except BaseException:
         with _at_least_logged():

@@ -44,14 +44,18 @@ _lock = threading.Lock()
 class Store:
     """Claims, admits and settles one execution; while the database is away, as the policy says."""
 
-    def __init__(self, ticket: CallRequest, clock: Callable[[], float]) -> None:
+    def __init__(self, ticket: CallRequest, clock: Callable[[], float], *, is_checked: bool = True) -> None:
         self._ticket = ticket
+        self._is_checked = is_checked  # it is known that this is no transaction of the caller's
         self._clock = clock
         self._refused_by: Admission | None = None
         self._is_local = False
         self._has_place = False  # in the bulkhead of this process
 
     def perform(self, step: Claim | Admit | Settle | Spool | Refuse | LookUp | Keep | StandIn | GiveUp) -> Any:
+        if not self._is_checked:
+            calls.refuse_open_transaction()
+            self._is_checked = True
         match step:
             case Claim():
                 return self._claim()
@@ -83,7 +87,7 @@ class Store:
         return Claimed() if answer is None else Replay(answer)
 
     def _admit(self, step: Admit) -> Admission | StoreLost:
-        if not self._ticket.policy.bulkhead.is_fleets and not self._take_place():
+        if self._is_limited_here() and not self._take_place():
             return Admission(Decision.BULKHEAD)
         is_admitted = False
         try:
@@ -121,10 +125,15 @@ class Store:
             Scope(policy.breaker_scope),
             Scope(policy.pause_scope),
             self._ticket.account,
-            max_concurrent=bulkhead.max_concurrent if bulkhead.is_fleets else None,
+            max_concurrent=None if self._is_limited_here() else bulkhead.max_concurrent,
             call_lease=self._call_lease(),
             rate_limit=policy.rate_limit,
         )
+
+    def _is_limited_here(self) -> bool:
+        """Whether this process counts the calls of its own that run at once."""
+        bulkhead = self._ticket.policy.bulkhead
+        return bulkhead.max_concurrent is not None and not bulkhead.is_fleets
 
     def _call_lease(self) -> float:
         """A call that keeps to its timeout holds its place to the end."""

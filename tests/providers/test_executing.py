@@ -14,6 +14,7 @@ from providers import (
     ProviderExecutionResult,
     ProviderTimeoutError,
     ProviderUsageError,
+    active_policy,
     calls,
 )
 from providers.core.exchange import ProviderAnswer
@@ -109,6 +110,28 @@ def test_a_call_inside_an_open_transaction_is_refused() -> None:
     with transaction.atomic(), pytest.raises(ProviderUsageError, match="atomic"):
         provider.ask()
     assert provider.calls == []
+
+
+def test_an_awaited_call_inside_an_open_transaction_is_refused_whether_its_policy_is_known_or_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    provider = Scripted({"rank": 1})
+    for _ in range(2):
+        with transaction.atomic(), pytest.raises(ProviderUsageError, match="atomic"):
+            awaited(provider)
+        assert (provider.calls, Gate.objects.count()) == ([], 0)
+        active_policy.governing(provider)  # which the next one need not look for
+    assert "provider execution" not in caplog.text
+    assert awaited(provider).ok
+
+
+def test_an_awaited_call_may_ask_the_database_for_its_account() -> None:
+    class Asking(Scripted):
+        def account_of(self, tenant_id: str) -> str:
+            return f"{Gate.objects.filter(tenant_id=tenant_id).count() * 0}"
+
+    provider = Asking({"rank": 1})
+    assert [awaited(provider).ok for _ in range(2)] == [True, True]
 
 
 def test_a_call_without_autocommit_is_refused() -> None:
