@@ -34,7 +34,7 @@ class Held:
 class Caller(threading.Thread):
     def __init__(self, group: Group[int, int], item: int, timeout: float | None = None) -> None:
         super().__init__(daemon=True)
-        self._put = lambda: group.put(item, timeout)
+        self._put: Callable[[], int] = lambda: group.put(item, timeout)
         self.outcome: Any = None
         self.start()
 

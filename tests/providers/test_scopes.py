@@ -5,13 +5,13 @@ from collections import Counter
 from typing import Any
 from uuid import UUID, uuid4
 
-import psycopg
 import pytest
 from django.core.management import CommandError
 from django.test import Client
 
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
+from ergon_site.access.database import pooler
 from ergon_site.access.database.clock import database_time
 from ergon_site.dashboard import providers as dashboard
 from providers import BreakerPolicy, ProviderRateLimitError, QuotaState, RetryPolicy, calls
@@ -171,13 +171,13 @@ def test_racing_tenants_get_exactly_so_many_probes_of_their_account(probes: int)
 @pytest.mark.postgresql
 def test_both_gates_are_passed_by_one_statement_and_settled_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     ask(scripted({"rank": 1}, **ACCOUNTS))
-    said, execute = [], psycopg.RawCursor.execute
+    said, execute = [], pooler.execute_prepared
 
-    def noted(cursor: Any, query: Any, *given: Any, **options: Any) -> Any:
-        said.append(str(query))
-        return execute(cursor, query, *given, **options)
+    def noted(raw: Any, statement: str, given: Any) -> Any:
+        said.append(statement)
+        return execute(raw, statement, given)
 
-    monkeypatch.setattr(psycopg.RawCursor, "execute", noted)
+    monkeypatch.setattr(pooler, "execute_prepared", noted)
     ask(scripted({"rank": 1}, **ACCOUNTS))
     changes = [text for text in said if "UPDATE provider_gates" in text]
     assert len(changes) == 2
