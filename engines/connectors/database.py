@@ -25,6 +25,8 @@ from engines.worker.shared_limit import SharedLimit
 from ergon_site.access.database.calls import close_connection
 
 DEPTH_CAP = 10_000
+# A fetch also reports the depth of the queue to metrics: so often at least, in seconds.
+DEPTH_EVERY = 15.0
 
 
 class DatabaseConnector(PipelineConnector):
@@ -123,10 +125,15 @@ class DatabaseConnector(PipelineConnector):
         self._heartbeat.poller.subscribe(self.pipeline.pk, callback)
 
     def await_work(self, seconds: float) -> float | None:
-        """One thread looks for all loops of the process; a producer's waits do not grow."""
+        """One thread looks for all loops of the process; a producer's waits do not grow.
+
+        Under a limit that is shared, others may use up what is left: nobody tells of that.
+        """
+        if self.starts_left() is not None:
+            return seconds
         empty_queue = getattr(self._in_force[0].loop, "empty_queue", None)
         self._heartbeat.poller.expect(self.pipeline.pk, seconds, empty_queue)
-        return None
+        return DEPTH_EVERY if telemetry.is_metering() else None
 
     async def _fetch_async(self, size: int, extra: dict[str, Any]) -> list[LeasedTransaction]:
         return await self._call_async(self._fetch, size, extra)  # type: ignore[no-any-return]

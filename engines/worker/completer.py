@@ -23,7 +23,9 @@ from ergon_site.access.database.calls import close_connection
 # process is busy: the longer it takes to come round, the larger the batch.
 ENOUGH, MOST_AT_ONCE = 200, 500
 LINGER = 0.005
-MOST_WAITING = 10_000
+# Where so many wait, the slots of threaded tasks let the completer catch up: outcomes are to be written soon after
+# their handlers. In an outage, and from event loops, many more are taken.
+PLENTY, MOST_WAITING = 300, 10_000
 LONGEST_ERROR = 500
 
 log = structlog.get_logger("ergon.completer")
@@ -89,8 +91,8 @@ class Completer:
         return len(self._waiting) >= MOST_WAITING
 
     def put(self, settlement: Settlement) -> None:
-        """Take an outcome; waits only while far too many wait already."""
-        while self.is_full and self._fault is None:
+        """Take an outcome; waits while too many wait already."""
+        while len(self._waiting) >= PLENTY and self._fault is None and (self.is_full or not self.is_cut_off):
             time.sleep(LINGER)
         self.refuse_after_fault()
         if self._idle.is_set():

@@ -19,6 +19,7 @@ from engines.core.states import State
 from engines.executors.pool import Pools
 from engines.models import Attempt, DeadLetter, Pipeline, TransactionRecord, Worker
 from engines.reads import explain
+from engines.worker.completer import PLENTY
 from engines.worker.heartbeat import Heartbeat
 from engines.worker.pipeline import Options, PipelineRunner
 from engines.worker.process import WorkerProcess
@@ -202,6 +203,26 @@ def test_a_lone_transaction_wakes_an_idle_consumer(task: str) -> None:
         time.sleep(0.3)
         (uid,) = submit(pipeline)
         wait_for(lambda: states(uid) == ["succeeded"])
+
+
+def test_slots_wait_for_a_completer_that_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = {"loop": {"concurrency": {"value": 4}, "batch": {"size": 200}}}
+    pipeline = make_pipeline(policy=make_policy("four", body))
+    ids = submit(pipeline, 2 * PLENTY)
+    settle, waiting = transactions.settle, list[int]()
+
+    # A spy that is slow at first: until the slots have stopped.
+    def settle_slowly(batch: Any, **given: Any) -> Any:
+        while not waiting or waiting[-1] != len(worker.heartbeat.completer._waiting):
+            waiting.append(len(worker.heartbeat.completer._waiting))
+            time.sleep(0.2)
+        return settle(batch, **given)
+
+    monkeypatch.setattr(transactions, "settle", settle_slowly)
+    with WorkerProcess([pipeline], DRAIN) as worker:
+        wait_for(lambda: not worker.is_running)
+    assert set(states(*ids)) == {"succeeded"}
+    assert PLENTY - 200 <= max(waiting) <= PLENTY + 4
 
 
 def test_no_slot_idles_while_one_transaction_is_slow(tmp_path: Path) -> None:

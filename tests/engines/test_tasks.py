@@ -141,6 +141,21 @@ def test_a_task_without_its_hook_fails_its_transactions_not_the_process() -> Non
     assert ProducerTask().produce_transactions([Transaction("a", 1)]).failed == 1
 
 
+def test_a_handler_that_a_task_gives_itself_when_it_is_made_is_called() -> None:
+    class Given(ConsumerTask):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            self.handled: list[Any] = []
+            self.handle_transaction_success = lambda transaction, result: self.handled.append((transaction.id, result))  # type: ignore[method-assign]
+
+        def process_transaction(self, transaction: Transaction) -> Any:
+            return transaction.payload + 1
+
+    task = Given({"m": MemoryConnector([Transaction("a", 1)])})
+    assert task.consume_transactions().succeeded == 1
+    assert task.handled == [("a", 2)]
+
+
 def test_tasks_and_services_are_registered_and_found_by_name() -> None:
     @engines.task("tests.registered")
     class Registered(ConsumerTask):
