@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import pytest
 
-from tests import handout, servers, warm
+from tests import handout, servers
 
 CORE = ("tests/core", "--cov", "--cov-report=term-missing:skip-covered", "--cov-fail-under=100")
 # As many as keep two cores busy.
@@ -37,7 +37,7 @@ class Pass:
     """A part of the suite that runs, and what it says."""
 
     name: str
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes]
     said: IO[bytes]
 
     def follow(self) -> int:
@@ -55,9 +55,7 @@ class Pass:
 def main(arguments: Sequence[str]) -> int:
     """Run every pass, with these arguments for each but the core's: its coverage is of all its tests."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TOLD_TO_END))
-    servers.forget_environment()
-    servers.keep_bytecode()
-    with ExitStack() as stack, servers.stack:
+    with ExitStack() as stack:
         folders = {kind: Path(stack.enter_context(tempfile.TemporaryDirectory())) for kind in PASSES}
         passes = _start(stack, folders, arguments)
         codes = {one.name: one.follow() for one in (passes if SHARED & set(os.environ) else list(passes))}
@@ -86,7 +84,7 @@ def _start(stack: ExitStack, folders: Mapping[str, Path], arguments: Sequence[st
 
 
 def _migrate(kind: str, template: Path) -> None:
-    with warm.start_module("tests.template", [kind, str(template)], os.environ) as process:
+    with subprocess.Popen([sys.executable, "-m", "tests.template", kind, str(template)], env=_environment()) as process:
         try:
             if code := process.wait():
                 sys.exit(code)
@@ -96,12 +94,10 @@ def _migrate(kind: str, template: Path) -> None:
 
 @contextmanager
 def _running(name: str, arguments: Sequence[str]) -> Iterator[Pass]:
-    options = ["-o", f"cache_dir=.pytest_cache/{name}", *_colour(), *arguments]
+    command = [sys.executable, "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}", *_colour(), *arguments]
     with tempfile.NamedTemporaryFile(prefix="ergon-pass-") as said:
         output: dict[str, Any] = {"stdout": said, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
-        # What the core's coverage is of must not be loaded before it is measured.
-        start = warm.start_anew if name == "core" else warm.start_pass
-        with Path(said.name).open("rb") as reading, start(options, os.environ, **output) as process:
+        with Path(said.name).open("rb") as reading, subprocess.Popen(command, env=_environment(), **output) as process:
             try:
                 yield Pass(name, process, reading)
             except KeyboardInterrupt:  # which it has heard, too: the terminal tells all
@@ -111,16 +107,21 @@ def _running(name: str, arguments: Sequence[str]) -> Iterator[Pass]:
                 _end(process)
 
 
+def _environment() -> dict[str, str]:
+    """Without bytecode, each process would compile anew what it loads."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def _colour() -> list[str]:
     return ["--color=yes"] if sys.stdout.isatty() else []
 
 
-def _wait_for(process: subprocess.Popen[str]) -> None:
+def _wait_for(process: subprocess.Popen[bytes]) -> None:
     with suppress(subprocess.TimeoutExpired):
         process.wait(PATIENCE)
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """Interrupted, it puts its servers and folders away; but one that hangs must not hold up the others."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)

@@ -3,7 +3,7 @@
 Most of a start goes into loading: Django, psycopg, Celery, Ergon itself. One process does that once and is forked for
 each command, which has its own environment and pipes and is a child of the tests. It reads Ergon's settings anew, as
 any command does first: nothing that is loaded has asked for them. Tests of starting itself start an interpreter as
-people do. A pass of the suite is forked likewise, and forks itself first, so that it has such a process of its own.
+people do.
 """
 
 import atexit
@@ -12,7 +12,6 @@ import gc
 import json
 import os
 import runpy
-import select
 import signal
 import socket
 import subprocess
@@ -42,13 +41,8 @@ LOADED = (
 OF_THE_ENVIRONMENT = ("ERGON_", "CELERY_", "OTLP_", "DATA_DIR", "SECRET_KEY", "STORAGES")
 KEPT = {"DATABASE_URL", "ERGON_DATA_DIR"}
 LONGEST_ORDER = 1 << 20
-PASS = "pass"
-# Where a pass that was forked finds the line to its own such process.
-LINE = "TESTS_LINE"
-_inherited = os.environ.pop(LINE, None)
 _LIBC = ctypes.CDLL(None)
 _TAKE_IN_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
-_beyond = sys.path[2:]
 
 
 def start(arguments: Sequence[str], env: Mapping[str, str], **pipes: Any) -> subprocess.Popen[str]:
@@ -66,28 +60,12 @@ def start_program(path: Path, arguments: Sequence[str], env: Mapping[str, str], 
     return _start([str(path), *arguments], env, pipes)
 
 
-def start_pass(arguments: Sequence[str], env: Mapping[str, str], **pipes: Any) -> subprocess.Popen[str]:
-    """`pytest` with these arguments, running."""
-    if not _is_possible(env):
-        return start_anew(arguments, env, **pipes)
-    # What was loaded before cannot be rewritten by pytest, and need not be.
-    return _start([PASS, "pytest", "-W", "ignore::pytest.PytestAssertRewriteWarning", *arguments], env, pipes)
-
-
-def start_anew(arguments: Sequence[str], env: Mapping[str, str], **pipes: Any) -> subprocess.Popen[str]:
-    """The same with nothing loaded."""
-    return subprocess.Popen([sys.executable, "-m", "pytest", *arguments], cwd=ROOT, env=env, text=True, **pipes)
-
-
 def _start(argv: Sequence[str], env: Mapping[str, str], pipes: Mapping[str, Any]) -> subprocess.Popen[str]:
-    kind: Any = _Forked if _is_possible(env) else subprocess.Popen
+    # What is loaded has asked whether this is for debugging, and been told that it is not.
+    is_possible = sys.platform == "linux" and not {"LD_PRELOAD", "DJANGO_DEBUG"} & set(env)
+    kind: Any = _Forked if is_possible else subprocess.Popen
     process: subprocess.Popen[str] = kind([sys.executable, *argv], cwd=ROOT, env=env, text=True, **pipes)
     return process
-
-
-def _is_possible(env: Mapping[str, str]) -> bool:
-    # What is loaded has asked whether this is for debugging, and been told that it is not.
-    return sys.platform == "linux" and not {"LD_PRELOAD", "DJANGO_DEBUG"} & set(env)
 
 
 class _Forked(subprocess.Popen[Any]):
@@ -128,23 +106,19 @@ _forking = threading.Lock()
 @cache
 def _line(folder: Path) -> socket.socket:
     """To the process that is forked; it ends when the run does."""
-    if _inherited and folder == ROOT:
-        number, process_id = map(int, _inherited.split())
-        stack.callback(os.waitpid, process_id, 0)
-        return stack.enter_context(socket.socket(fileno=number))
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     # Not what the test that is the first to start something has set.
     kept = {name: value for name, value in os.environ.items() if name in KEPT or not name.startswith(OURS)}
     with theirs:
         command = [sys.executable, "-m", "tests.warm", str(theirs.fileno())]
-        loaded = subprocess.Popen(
+        process = subprocess.Popen(
             command,
             cwd=folder,
             env={**kept, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
         )
-    stack.callback(loaded.wait)
+    stack.callback(process.wait)
     return stack.enter_context(ours)
 
 
@@ -164,25 +138,8 @@ def main() -> None:
     gc.freeze()  # a command need not look through, and so copy, what stays the same
     with socket.socket(fileno=int(sys.argv[1])) as line:
         order = _wait_for_orders(line)
-    if order and order.argv[0] == PASS:
-        order = _prepare_pass(order)
     if order:
         _end(_run(order.argv))
-
-
-def _prepare_pass(order: Order) -> Order | None:
-    """Fork what the pass will have forked; returns in both."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    process_id = os.fork()
-    if not process_id:
-        ours.close()
-        with theirs:
-            return _wait_for_orders(theirs)
-    theirs.close()
-    os.environ[LINE] = f"{ours.detach()} {process_id}"
-    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
-        del sys.modules[name]  # whose assertions pytest rewrites
-    return order._replace(argv=["-m", *order.argv[1:]])
 
 
 def _run(argv: list[str]) -> Any:
@@ -230,7 +187,7 @@ def _load() -> None:
 
 def _forget_settings() -> None:
     """Whoever asks for them next reads them, and sets up the database and the logs by them."""
-    sys.modules.pop("ergon_site.settings", None)
+    del sys.modules["ergon_site.settings"]
     import_module("django.conf").settings._wrapped = empty
     connections = import_module("django.db").connections
     connections.__init__()
@@ -242,7 +199,7 @@ def _wait_for_orders(line: socket.socket) -> Order | None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         text, pipes, *_ = socket.recv_fds(line, LONGEST_ORDER, 3)
-        if not text or _is_deserted(line):
+        if not text:
             return None
         order = Order(*json.loads(text))
         if _is_forked(line, is_leader=order.is_leader):
@@ -251,13 +208,6 @@ def _wait_for_orders(line: socket.socket) -> Order | None:
             return order
         for pipe in pipes:
             os.close(pipe)
-
-
-def _is_deserted(line: socket.socket) -> bool:
-    """Whether those who have sent an order were ended while it waited: nobody would end what it starts."""
-    there = select.poll()
-    there.register(line, 0)
-    return bool(there.poll(0))
 
 
 def _is_forked(line: socket.socket, *, is_leader: bool) -> bool:
@@ -283,8 +233,7 @@ def _take_over(pipes: Sequence[int], order: Order) -> None:
     os.chdir(order.cwd)
     os.environ.clear()
     os.environ.update(order.env)
-    # Instead of where this module is.
-    sys.path[1:] = [*filter(None, order.env.get("PYTHONPATH", "").split(os.pathsep)), *_beyond]
+    sys.path[1:2] = filter(None, order.env.get("PYTHONPATH", "").split(os.pathsep))  # instead of where this module is
     _forget_settings()
 
 
