@@ -35,7 +35,7 @@ def _tasks() -> None:
 def stubborn(task: str, direction: str = "inbound") -> Pipeline:
     """A pipeline that tries again for as long as the test needs."""
     step, kind = ("process", "consumer") if direction == "inbound" else ("produce", "producer")
-    body = {"loop": {"concurrency": {"value": 4}}, "steps": {step: {"retry": STUBBORN}}}
+    body = {"loop": {"concurrency": {"value": 4}}, "steps": {step: {"retry": STUBBORN}}, "park_after": None}
     return make_pipeline(task=task, direction=direction, policy=make_policy("stubborn", body, kind))
 
 

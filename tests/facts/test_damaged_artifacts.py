@@ -96,11 +96,11 @@ def test_a_large_artifact_that_lacks_its_end_is_refused_at_once(api: httpx.Clien
 def test_an_artifact_without_its_bytes_is_unavailable_until_they_are_back(api: httpx.Client, tmp_path: Path) -> None:
     api.put(PATH, content=SMALL)
     file = files()[0]
-    file.rename(tmp_path / "aside")
+    shutil.move(file, tmp_path / "aside")
     check_unavailable(api.get(PATH))
     assert api.head(PATH).status_code == 410
     assert Artifact.objects.get().damage == "missing"
-    (tmp_path / "aside").rename(file)
+    shutil.move(tmp_path / "aside", file)
     assert api.get(PATH).content == SMALL
     artifacts.sweep()
     assert Artifact.objects.get().damage == ""
