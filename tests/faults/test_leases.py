@@ -20,6 +20,7 @@ from django.utils import timezone
 
 from engines import transactions
 from engines.models import TransactionRecord
+from ergon_site.access.database.clock import database_time
 from tests.commands import next_event
 from tests.durable_transactions import consumer, count, make_policy, states, wait_until_started
 from tests.engines.test_executor_pipelines import VARIABLES, jobs_pipeline, submit_job
@@ -64,11 +65,13 @@ def started_by(process: subprocess.Popen[str], folder: Path) -> list[str]:
     return [uid for uid, pid, _ in lines if int(pid) == process.pid]
 
 
-def is_silent(process: subprocess.Popen[str]) -> Callable[[], bool]:
-    """Whether nothing of a consumer is in flight any more, by its own row."""
+def wake(process: subprocess.Popen[str]) -> Callable[[], bool]:
+    """Let a consumer go on; whether nothing of it is in flight any more, by a heartbeat that it has sent since."""
     from engines.models import Worker
 
-    return lambda: Worker.objects.get(pid=process.pid).in_flight == 0
+    woken = Worker.objects.filter(pid=process.pid, in_flight=0, heartbeat_at__gt=database_time())
+    process.send_signal(signal.SIGCONT)
+    return woken.exists
 
 
 @pytest.mark.parametrize("task", COMMANDS)
@@ -109,8 +112,8 @@ def freeze_and_wake(task: str, folder: Path, how_many: int) -> None:
             with consumer("orders", command=command, ERGON_LEASE_SECONDS="3"):
                 eventually(lambda: count(SUCCEEDED) == how_many, "another worker has done everything")
         finally:
-            frozen.send_signal(signal.SIGCONT)
-        eventually(is_silent(frozen), "it has noticed")
+            has_noticed = wake(frozen)
+        eventually(has_noticed, "it has noticed")
         assert len(started_by(frozen, folder)) == 2
         frozen.send_signal(signal.SIGTERM)
         _, errors = frozen.communicate(timeout=60)
