@@ -9,7 +9,7 @@ import orjson
 from django.db import connection, transaction
 
 from ergon_site.access.database import pooler
-from ergon_site.access.database.calls import own, retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.group_commit import Group, Lane
 from facts import telemetry
 from facts.core.errors import BufferFullError, ConflictingDuplicateError, FactError
@@ -28,7 +28,7 @@ OnConnection: TypeAlias = Callable[[Callable[[Any], int | None]], int | None]
 def append(draft: Draft) -> Appended:
     """Keep a fact. It is confirmed by returning; inside the caller's transaction, by that one's commit."""
     with telemetry.Appending():
-        result = _write([draft])[0] if own.wrapper.in_atomic_block else _group.put(draft)
+        result = _write([draft])[0] if connection.in_atomic_block else _group.put(draft)
         if isinstance(result, FactError):
             raise result
         if result.is_duplicate:

@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any
 
 import psycopg
-from django.db import DatabaseError, InterfaceError, OperationalError, connection
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, OperationalError, connection, connections
 
 from ergon_site.access.database import pooler
-from ergon_site.access.database.calls import own, time_limit
+from ergon_site.access.database.calls import time_limit
 from ergon_site.access.database.parameters import numbered
 from providers.core.errors import ProviderUsageError
 from providers.database.dialects import POSTGRESQL, SQLITE, Dialect
@@ -38,7 +38,9 @@ def rows(statement: str, given: Mapping[str, Any]) -> list[Row]:
     Django's own cursors never prepare, whatever the connection allows; nothing does where a pooler shares connections.
     Psycopg reads a statement as long as ours anew each time, to find its parameters; here that is done once.
     """
-    database = own.wrapper
+    # Looked up once, but for each call: Django's `connection` is a stand-in that looks for the thread's own at every
+    # word, and a thread may borrow another.
+    database: Any = connections[DEFAULT_DB_ALIAS]
     if database.vendor != "postgresql":
         return _plain_rows(database, statement, given)
     if database.connection is None:
@@ -126,7 +128,7 @@ def time_left() -> float | None:
 
 
 def is_in_transaction() -> bool:
-    return bool(own.wrapper.in_atomic_block)
+    return bool(connections[DEFAULT_DB_ALIAS].in_atomic_block)
 
 
 def _close_if_lost() -> None:
@@ -145,7 +147,7 @@ def call_untimed(call: Callable[[], None]) -> None:
 
 def is_connected() -> bool:
     """Whether this thread has a connection; one that was found lost is none. Files are always there."""
-    return is_postgresql() and own.wrapper.connection is not None
+    return is_postgresql() and connections[DEFAULT_DB_ALIAS].connection is not None
 
 
 def refuse_open_transaction() -> None:
@@ -154,7 +156,7 @@ def refuse_open_transaction() -> None:
     The transaction that a test case wraps around each test is none of the caller's; Django marks it, and looks for the
     mark itself where a block must be the outermost (`atomic(durable=True)`).
     """
-    database = own.wrapper
+    database: Any = connections[DEFAULT_DB_ALIAS]
     blocks = database.atomic_blocks
     if blocks and any(not getattr(block, "_from_testcase", False) for block in blocks):
         msg = "a provider must not be called inside transaction.atomic(): call it before or after"

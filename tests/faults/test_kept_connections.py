@@ -7,8 +7,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
+from engines.worker.connections import SharedConnections
+from providers.database import sql
 from tests.facts.deployments import Deployment, deployment
 from tests.facts.drafts import OFFICE, PLANT, draft
 from tests.processes import LIMIT, Site, serve
@@ -75,3 +77,12 @@ def test_a_database_file_that_is_replaced_is_opened_anew(plant: Deployment, toke
             Path(name).unlink(missing_ok=True)
         os.replace(tmp_path / "backup", file)  # noqa: PTH105 (as a restore does it)
         assert [append(api, number) for number in range(2)] == [0, 1]
+
+
+def test_a_thread_that_borrows_a_connection_calls_providers_on_that_one() -> None:
+    assert not sql.is_in_transaction()
+    shared = SharedConnections(1)
+    with shared.borrow(), transaction.atomic():
+        assert sql.is_in_transaction()
+    assert not sql.is_in_transaction()
+    shared.close()

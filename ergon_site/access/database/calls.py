@@ -61,31 +61,10 @@ def retry_conflicts(verb: Callable[P, T]) -> Callable[P, T]:
     return run
 
 
-class _Own(threading.local):
-    """The wrapper of this thread's connection, found once: Django's `connection` looks for it anew at every word.
-
-    A thread keeps its wrapper for as long as it lives, however often the connection in it is closed and opened. A
-    forked process looks anew.
-    """
-
-    wrapper: Any
-
-    def __getattr__(self, name: str) -> Any:
-        if name != "wrapper":
-            raise AttributeError(name)
-        self.wrapper = connections[DEFAULT_DB_ALIAS]
-        return self.wrapper
-
-    def forget(self) -> None:
-        vars(self).clear()
-
-
-own = _Own()
-
-
 def _is_outermost() -> bool:
     """Whether a transaction that begins here is the outermost one. Not by Django's own question, which connects."""
-    wrapper = own.wrapper
+    # Looked up once: Django's `connection` is a stand-in that looks for the thread's own at every word.
+    wrapper: Any = connections[DEFAULT_DB_ALIAS]
     commits = wrapper.settings_dict["AUTOCOMMIT"] if wrapper.connection is None else wrapper.autocommit
     return bool(commits) and not wrapper.in_atomic_block
 
@@ -111,7 +90,7 @@ class time_limit:  # noqa: N801 (read as a verb; a generator would cost several 
         self._call: _Call | None = None
 
     def __enter__(self) -> None:
-        wrapper = own.wrapper
+        wrapper: Any = connections[DEFAULT_DB_ALIAS]
         if self.seconds is not None and wrapper.vendor == "postgresql":
             self._call = _watcher.begin(wrapper, self.seconds)
 
@@ -209,7 +188,6 @@ _watcher = _Watcher()
 def _start_anew() -> None:
     global _watcher  # noqa: PLW0603 (a forked process has none of its parent's threads, and perhaps a held lock)
     _watcher = _Watcher()
-    own.forget()
 
 
 os.register_at_fork(after_in_child=_start_anew)
