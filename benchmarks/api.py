@@ -5,12 +5,16 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from benchmarks import goals as goals_of
+from benchmarks.goals import Figure, at_most, ratio
 
 CALLS, ROUNDS = 1000, 3
 
 
-def main() -> None:
+def main() -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {
             "DJANGO_SETTINGS_MODULE": "ergon_site.settings",
@@ -24,7 +28,14 @@ def main() -> None:
         from django.core.management import call_command
 
         call_command("migrate", verbosity=0)
-        _compare(_contenders())
+        figures = goals(_compare(_contenders()))
+    goals_of.show(figures)
+    return figures
+
+
+def goals(costs: Mapping[str, float] = MappingProxyType({})) -> list[Figure]:
+    beside = ratio(costs.get("guarded APIView"), costs.get("bare APIView"))
+    return [at_most("an `APIView` with token, scope and rate / a bare one", beside, None)]
 
 
 def _contenders() -> dict[str, Callable[[], object]]:
@@ -59,15 +70,15 @@ def _contenders() -> dict[str, Callable[[], object]]:
     }
 
 
-def _compare(contenders: dict[str, Callable[[], object]]) -> None:
+def _compare(contenders: dict[str, Callable[[], object]]) -> dict[str, float]:
     rounds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(ROUNDS):
         for name, call in contenders.items():
             rounds[name].append(_microseconds(call))
-    baseline = statistics.median(rounds["bare APIView"])
+    costs = {name: statistics.median(times) for name, times in rounds.items()}
     for name, times in rounds.items():
-        middle = statistics.median(times)
-        print(f"{name:22} {middle:8.0f} µs  {middle / baseline:5.2f}x  ({min(times):.0f} to {max(times):.0f})")
+        print(f"{name:22} {costs[name]:8.0f} µs  ({min(times):.0f} to {max(times):.0f})")
+    return costs
 
 
 def _microseconds(call: Callable[[], object]) -> float:

@@ -7,14 +7,18 @@ SDK, the baseline opens the same spans by hand. Costs are processor time, which 
 
 import asyncio
 import gc
+import json
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import Any
 
+from benchmarks import goals as goals_of
+from benchmarks.goals import Figure, at_most, ratio
 from engines import (
     AsyncHybridTask,
     BatchPolicy,
@@ -190,7 +194,7 @@ BASELINES = {
     "asyncio.timeout": asyncio_timeouts,
 }
 LIMITED = {"consumer, 30 s": limited_consumer, "async consumer, 30 s": limited_async_consumer}
-# The baseline of an engine, and the most that it should cost beside that.
+# Each with its baseline, and the most that it should cost beside that.
 GOALS: dict[str, tuple[str, float | None]] = {
     "consumer": ("bare thread pool", None),
     "async consumer": ("bare asyncio", 2.0),
@@ -202,32 +206,46 @@ GOALS: dict[str, tuple[str, float | None]] = {
 TRACED_GOALS: dict[str, tuple[str, float | None]] = dict.fromkeys(ENGINES, ("spans by hand", 1.2))
 
 
-def main() -> None:
+def main() -> list[Figure]:
     print(f"{COUNT:,} transactions, concurrency {CONCURRENCY}, batch {BATCH}, no SDK; median of {ROUNDS}, µs each")
-    tell(measure({**BASELINES, **ENGINES, **LIMITED}, TRANSACTIONS), GOALS)
+    costs = tell(measure({**BASELINES, **ENGINES, **LIMITED}, TRANSACTIONS))
     # The API takes a provider for good, so the traced half runs in a process of its own.
-    subprocess.run([sys.executable, "-m", "benchmarks.engines", "traced"], check=True)
+    command = [sys.executable, "-m", "benchmarks.engines", "traced"]
+    *lines, told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()  # noqa: S603 (ours)
+    print("\n".join(lines))
+    figures = goals(costs, json.loads(told))
+    goals_of.show(figures)
+    return figures
+
+
+def goals(
+    costs: Mapping[str, float] = MappingProxyType({}), traced_costs: Mapping[str, float] = MappingProxyType({})
+) -> list[Figure]:
+    return [
+        *_beside(GOALS, costs, ""),
+        *_beside(TRACED_GOALS, traced_costs, ", every span recorded"),
+    ]
+
+
+def _beside(goals: Mapping[str, tuple[str, float | None]], costs: Mapping[str, float], more: str) -> Iterator[Figure]:
+    for name, (baseline, goal) in goals.items():
+        yield at_most(f"{name}{more} / {baseline}", ratio(costs.get(name), costs.get(baseline)), goal)
 
 
 def traced() -> None:
+    """The last line is for the process that has started this one."""
     from opentelemetry import trace
     from opentelemetry.sdk.trace import TracerProvider
 
     trace.set_tracer_provider(TracerProvider())
     print(f"{TRACED:,} transactions, every span recorded; median of {ROUNDS}, µs each")
-    tell(measure({"spans by hand": spans_by_hand, **ENGINES}, TRANSACTIONS[:TRACED]), TRACED_GOALS)
+    print(json.dumps(tell(measure({"spans by hand": spans_by_hand, **ENGINES}, TRANSACTIONS[:TRACED]))))
 
 
-def tell(costs: dict[str, tuple[float, float, float]], goals: dict[str, tuple[str, float | None]]) -> None:
+def tell(costs: dict[str, tuple[float, float, float]]) -> dict[str, float]:
     for name, (middle, low, high) in costs.items():
-        line = f"  {name:20} {middle:7.1f}  ({low:.1f} to {high:.1f})"
-        if name in goals:
-            baseline, goal = goals[name]
-            ratio = middle / costs[baseline][0]
-            line += f"  {ratio:5.2f}x {baseline}"
-            if goal is not None:
-                line += f", goal {goal}: {'reached' if ratio <= goal else 'missed'}"
-        print(line)
+        print(f"  {name:20} {middle:7.1f}  ({low:.1f} to {high:.1f})")
+    return {name: middle for name, (middle, _, _) in costs.items()}
 
 
 def measure(

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import structlog
 
+from benchmarks import goals as goals_of
+from benchmarks.goals import Figure, at_most
 from engines import (
     BatchPolicy,
     ConcurrencyPolicy,
@@ -33,7 +35,7 @@ from engines.executors.task import RunInExecutor
 
 JOBS, ROUNDS = 2_000, 5
 BURNS, BURN = 40, 0.05
-GOAL_OVERHEAD, GOAL_CORES = 1000.0, 2.0
+GOAL_OVERHEAD, GOAL_CORES = 1000.0, 1.8
 ROOT = Path(__file__).resolve().parent.parent
 COMMAND = [sys.executable, "-m", "engines.executors", "--handlers", "tests.executors.handlers"]
 COPY = "import sys\nfor line in sys.stdin.buffer:\n    sys.stdout.buffer.write(line)\n    sys.stdout.buffer.flush()\n"
@@ -92,13 +94,21 @@ def jobs_of(count: int, function: str, *args: float) -> list[Transaction]:
     return [Transaction(f"t{number}", {"function": function, "args": list(args)}) for number in range(count)]
 
 
-def main() -> None:
+def main() -> list[Figure]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    overhead()
-    cores()
+    figures = goals(overhead(), cores())
+    goals_of.show(figures)
+    return figures
 
 
-def overhead() -> None:
+def goals(over_pipe: float | None = None, two_cores: float | None = None) -> list[Figure]:
+    return [
+        at_most("a job that does nothing, beyond a bare pipe", over_pipe, GOAL_OVERHEAD, "{:,.0f} µs"),
+        Figure("jobs that keep a core busy, a pool of two / of one", two_cores, GOAL_CORES),
+    ]
+
+
+def overhead() -> float:
     print(f"{JOBS:,} jobs that do nothing, one at a time; median of {ROUNDS} rounds, µs each")
     bare: list[float] = []
     through: list[float] = []
@@ -116,10 +126,10 @@ def overhead() -> None:
     print(
         f"  warm executor      {most:7.1f}  ({min(through):.1f} to {max(through):.1f})  {most / least:5.2f}x bare pipe"
     )
-    print(f"  over the pipe      {most - least:7.1f}  goal: at most {GOAL_OVERHEAD:.0f}")
+    return most - least
 
 
-def cores() -> None:
+def cores() -> float:
     print(f"{BURNS} jobs that keep a core busy for {BURN * 1000:.0f} ms; median of {ROUNDS} rounds, jobs a second")
     rates: dict[int, list[float]] = {1: [], 2: []}
     with pools(1) as one, pools(2) as two:
@@ -130,7 +140,7 @@ def cores() -> None:
     single, double = (statistics.median(rates[size]) for size in (1, 2))
     print(f"  pool of one        {single:7.1f}  ({min(rates[1]):.1f} to {max(rates[1]):.1f})  at most {1 / BURN:.0f}")
     print(f"  pool of two        {double:7.1f}  ({min(rates[2]):.1f} to {max(rates[2]):.1f})")
-    print(f"  ratio              {double / single:7.2f}  goal: about {GOAL_CORES:.0f} on two cores")
+    return double / single
 
 
 if __name__ == "__main__":

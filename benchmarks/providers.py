@@ -39,8 +39,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks import goals as goals_of
 from benchmarks.facts import ROOT, set_up
 from benchmarks.facts.rounds import Contender, Figures, measure
+from benchmarks.goals import Figure, at_most, ratio
 
 KEYS, ROUNDS, SECONDS = 2000, 3, 3.0
 DAY = 86400.0
@@ -55,7 +57,7 @@ UPDATE bare_gate SET used = used + 1 WHERE tenant_id = %s AND provider_name = %s
 Call = Callable[[], Any]
 
 
-def main() -> None:
+def main() -> list[Figure]:
     options = _options()
     if find_spec("pybreaker") is None:
         sys.exit("compares with pybreaker, which is not installed here: make bench ARGS=providers")
@@ -72,7 +74,8 @@ def main() -> None:
         try:
             measure(contenders(seconds), figures, rounds)
         finally:
-            show(figures)
+            reached = show(figures)
+    return reached
 
 
 def fill() -> None:
@@ -295,42 +298,41 @@ TABLES = {
 }
 
 
-def show(figures: Figures) -> None:
+def show(figures: Figures) -> list[Figure]:
     for kind, title in TABLES.items():
         print(f"\n{title}")
         for name in figures.names(kind):
             low, high = figures.spread(name, kind)
             form = ",.0f" if high > 100 else ".2f"  # noqa: PLR2004 (many or few)
             print(f"  {name:36} {figures.median(name, kind):>12{form}}  ({low:{form}} to {high:{form}})")
-    middle = {(name, kind): figures.median(name, kind) or 0.0 for kind in TABLES for name in figures.names(kind)}
-    print("\ngoals")
-    for name, reached, goal, is_least in _goals(middle):
-        verdict = "reached" if (reached >= goal) == is_least else "missed"
-        print(f"  {name:52} {reached:>12,.2f}  at {'least' if is_least else 'most'} {goal:<8,.2f} {verdict}")
-    if ("execute", "each") in middle:
-        ours, theirs = middle["execute", "each"], middle["pybreaker and tenacity, in memory", "each"]
-        more = f"{(ours - theirs) / 1000:.2f} ms more, {ours / theirs:.0f} times"
-        print(f"  execute beside pybreaker and tenacity: {more} (no goal)")
+    reached = goals(figures)
+    goals_of.show(reached)
+    return reached
 
 
-def _goals(middle: Mapping[tuple[str, str], float]) -> list[tuple[str, float, float, bool]]:
-    if len(middle) < len(TABLES):
-        return []
-    admissions, bare_updates = middle["admission", "8 at once"], middle["bare UPDATE", "8 at once"]
-    alone = middle["admission", "1 at once"] / middle["bare UPDATE", "1 at once"]
-    p95 = "admission, 32 callers"
-    shared = middle["execute, with an account's gate", "each"]
+def goals(figures: Figures | None = None) -> list[Figure]:
+    middle = (figures or Figures()).median
+    a_second, milliseconds, microseconds = "{:,.0f} a second", "{:.2f} ms", "{:,.0f} µs"
+    admissions, bare = middle("admission", "8 at once"), middle("bare UPDATE", "8 at once")
+    alone = ratio(middle("admission", "1 at once"), middle("bare UPDATE", "1 at once"))
+    crowd, threads = "admission, 32 callers", middle("settlement, threads", "8 at once")
+    execute = middle("execute", "each")
+    shared = ratio(middle("execute, with an account's gate", "each"), execute)
+    in_memory = middle("pybreaker and tenacity, in memory", "each")
     return [
-        ("admission / bare UPDATE, 8 callers", admissions / bare_updates, 0.7, True),
-        ("admission / bare UPDATE, one caller", alone, 0.7, True),
-        ("admissions a second, 8 callers", admissions, 2000, True),
-        ("p95 of 32 callers who work in between, ms", middle[p95, "p95, working"], 5, False),
-        ("p95 of 32 callers who do nothing else, ms", middle[p95, "p95, hammering"], 5, False),
-        ("settlements a second, 8 threads of a process", middle["settlement, threads", "8 at once"], 2500, True),
-        ("settlements a second, 8 processes", middle["settlement", "8 at once"], 2500, True),
-        ("execute, µs", middle["execute", "each"], 1100, False),
-        ("aexecute, µs", middle["aexecute", "each"], 1100, False),
-        ("execute with an account's gate / execute", shared / middle["execute", "each"], 1.3, False),
+        Figure("admissions, 8 callers on 2,000 keys with quotas", admissions, 2000, form=a_second),
+        Figure("admission, 8 callers / bare `UPDATE`", ratio(admissions, bare), 0.7),
+        Figure("admission, one caller / bare `UPDATE`", alone, 0.7),
+        at_most("admission, 95 of 100, 32 callers who work in between", middle(crowd, "p95, working"), 5, milliseconds),
+        at_most(
+            "admission, 95 of 100, 32 callers who do nothing else", middle(crowd, "p95, hammering"), 5, milliseconds
+        ),
+        Figure("settlements, 8 threads of a process", threads, 2500, form=a_second),
+        Figure("settlements, 8 processes", middle("settlement", "8 at once"), 2500, form=a_second),
+        at_most("`execute` of a provider that does nothing", execute, 1100, microseconds),
+        at_most("`aexecute` of a provider that does nothing", middle("aexecute", "each"), 1100, microseconds),
+        at_most("`execute` with an account's gate / without", shared, 1.3),
+        at_most("the same with pybreaker and tenacity in memory", in_memory, None, microseconds),
     ]
 
 

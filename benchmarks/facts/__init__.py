@@ -34,13 +34,14 @@ from tempfile import TemporaryDirectory
 from benchmarks.facts import growth, on_sqlite, over_http, report
 from benchmarks.facts.at_once import FROM, TO, contenders as at_once
 from benchmarks.facts.rounds import Figures, measure
+from benchmarks.goals import Figure
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 3
 PARTS = ("append", "http", "sqlite", "growth")
 
 
-def main() -> None:
+def main() -> list[Figure]:
     options = _options()
     figures = Figures()
     rounds, share = (1, 0.05) if options.quick else (ROUNDS, 1.0)
@@ -62,7 +63,13 @@ def main() -> None:
                 most = 10_000_000 if options.large else 100_000 if options.quick else 1_000_000
                 growth.measure(figures, [10_000, most])
         finally:
-            report.show(figures)
+            reached = report.show(figures)
+    return reached
+
+
+def goals() -> list[Figure]:
+    """What a run measures, before it has."""
+    return report.goals(Figures())
 
 
 def set_up(folder: Path, stack: ExitStack) -> None:

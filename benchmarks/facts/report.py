@@ -2,7 +2,11 @@
 
 from collections.abc import Iterator
 
+from benchmarks import goals as goals_of
 from benchmarks.facts.rounds import Figures
+from benchmarks.goals import Figure, at_most, ratio
+
+A_SECOND = "{:,.0f} a second"
 
 TABLES = {
     "at once": "append, 32 callers at once, facts a second",
@@ -24,7 +28,7 @@ TABLES = {
 }
 
 
-def show(figures: Figures) -> None:
+def show(figures: Figures) -> list[Figure]:
     for kind, title in TABLES.items():
         names = figures.names(kind)
         if names:
@@ -34,35 +38,43 @@ def show(figures: Figures) -> None:
             form = ",.0f" if high > 100 else ".2f"  # noqa: PLR2004 (many or few)
             middle = figures.median(name, kind)
             print(f"  {name:36} {middle:>12{form}}  ({low:{form}} to {high:{form}})")
-    print("\ngoals")
-    for name, reached, goal, form, is_least in goals(figures):
-        verdict, figure = "not measured", ""
-        if reached is not None:
-            verdict = "reached" if (reached >= goal if is_least else reached <= goal) else "missed"
-            figure = form.format(reached)
-        print(f"  {name:52} {figure:>12}  {'at least' if is_least else 'at most'} {form.format(goal):10} {verdict}")
+    reached = goals(figures)
+    goals_of.show(reached)
+    return reached
 
 
-def goals(figures: Figures) -> Iterator[tuple[str, float | None, float, str, bool]]:
-    def ratio(name: str, over: str, kind: str) -> float | None:
-        figure, base = figures.median(name, kind), figures.median(over, kind)
-        return figure / base if figure and base else None
+def goals(figures: Figures) -> list[Figure]:
+    return [*_at_once(figures), *_over_http(figures), *_growth(figures)]
 
-    synced = ratio("Ergon", "JetStream, sync for every write", "at once")
-    yield "32 callers / JetStream with a sync for every write", synced, 1.0, "{:.2f}x", True
-    yield "32 callers / bare batching writer", ratio("Ergon", "bare batching writer", "at once"), 0.6, "{:.2f}x", True
-    yield "in batches, facts a second", figures.median("Ergon, in batches", "in batches"), 30_000, "{:,.0f}", True
-    yield "HTTP / bare APIView", ratio("Ergon over HTTP", "bare APIView", "http"), 1.0, "{:.2f}x", True
-    yield "HTTP / plain Django view", ratio("Ergon over HTTP", "plain Django view", "http"), 1.0, "{:.2f}x", True
+
+def _at_once(figures: Figures) -> Iterator[Figure]:
+    synced = _ratio(figures, "at once", "Ergon", "JetStream, sync for every write")
+    bare = _ratio(figures, "at once", "Ergon", "bare batching writer")
+    in_batches = figures.median("Ergon, in batches", "in batches")
+    yield Figure("append, 32 callers / NATS JetStream with a sync for every write", synced, 1.0)
+    yield Figure("append, 32 callers / a bare writer that batches", bare, 0.6)
+    yield Figure("append in batches of a thousand", in_batches, 30_000, form=A_SECOND)
+
+
+def _over_http(figures: Figures) -> Iterator[Figure]:
+    for view in ("plain Django view", "bare APIView"):
+        beside = _ratio(figures, "http", "Ergon over HTTP", view)
+        yield Figure(f"HTTP, 16 connections / a {view} that inserts one row", beside, 1.0)
     batches = figures.median("Ergon over HTTP, in batches", "http, in batches")
-    yield "HTTP in batches, facts a second", batches, 15_000, "{:,.0f}", True
-    for kind, goal in {"p50, alone": 3, "p99, alone": 10}.items():
+    yield Figure("HTTP in batches of a thousand", batches, 15_000, form=A_SECOND)
+    for kind, words, goal in (("p50, alone", "median", 3), ("p99, alone", "99 of 100", 10)):
         figure = figures.median("Ergon over HTTP, alone", kind)
-        yield f"one connection, {kind.partition(',')[0]}", figure, goal, "{:.1f} ms", False
-    kept = ratio("SQLite, connection kept", "SQLite, connection for each request", "p50, SQLite")
-    yield "SQLite p50, connection kept / for each request", kept, 1.0, "{:.2f}x", False
-    if sizes := figures.names("one"):
-        few, many = sizes[0], sizes[-1]
-        yield f"append, {many} / {few}", ratio(many, few, "one"), 1.5, "{:.2f}x", False
-        yield f"append in batches, {many} / {few}", ratio(many, few, "in a batch"), 1.5, "{:.2f}x", False
-        yield "fetch of a thousand", figures.median(many, "fetch"), 50, "{:.1f} ms", False
+        yield at_most(f"HTTP, one connection, {words}", figure, goal, "{:.1f} ms")
+    kept = _ratio(figures, "p50, SQLite", "SQLite, connection kept", "SQLite, connection for each request")
+    yield at_most("HTTP on SQLite, median, connection kept / one for each request", kept, 1.0)
+
+
+def _growth(figures: Figures) -> Iterator[Figure]:
+    few, *_, many = figures.names("one") or ["", ""]
+    for what, kind in (("append", "one"), ("append in batches", "in a batch")):
+        yield at_most(f"{what} to the most facts / to the fewest", _ratio(figures, kind, many, few), 1.5)
+    yield at_most("fetch of a thousand from the most facts", figures.median(many, "fetch"), 50, "{:.1f} ms")
+
+
+def _ratio(figures: Figures, kind: str, name: str, over: str) -> float | None:
+    return ratio(figures.median(name, kind), figures.median(over, kind))

@@ -13,23 +13,52 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
+from benchmarks import goals as goals_of
 from benchmarks.facts.over_http import free_port
+from benchmarks.goals import Figure, at_most
 from benchmarks.queue.children import FORGOTTEN
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS, SETTLED_AFTER = 20.0, 30.0
 BOUNDARIES = 5
 CORE_GOAL, MEMORY_GOAL = 0.3, 90
+DATABASES = ("PostgreSQL", "SQLite")
 MANAGE = (sys.executable, "manage.py")
+GRANIAN = str(Path(sys.executable).parent / "granian")
+PROCESSES = {
+    "consume": [*MANAGE, "consume"],
+    "consume --processes 2, each": [*MANAGE, "consume", "--processes", "2"],
+    "produce": [*MANAGE, "produce", "outbound"],
+    f"forward, {BOUNDARIES} boundaries": [*MANAGE, "forward"],
+    "maintain": [*MANAGE, "maintain"],
+    "web": [GRANIAN, "--interface", "wsgi", "ergon_site.wsgi:application"],
+}
 
 
-def main() -> None:
+def main() -> list[Figure]:
     (ROOT / "var").mkdir(exist_ok=True)
-    for name in ("PostgreSQL", "SQLite"):
+    measured = {}
+    for name in DATABASES:
         with TemporaryDirectory(dir=ROOT / "var", prefix="benchmark-") as folder, ExitStack() as stack:
             Path(folder).chmod(0o755)
-            _report(name, _measured(_environment(name, Path(folder), stack), Path(folder), stack))
+            measured[name] = _measured(_environment(name, Path(folder), stack), Path(folder), stack)
+    figures = goals(measured)
+    goals_of.show(figures)
+    return figures
+
+
+def goals(measured: Mapping[str, Mapping[str, tuple[float, float]]] = MappingProxyType({})) -> list[Figure]:
+    figures = []
+    for database in DATABASES:
+        found = measured.get(database, {})
+        for name in PROCESSES:
+            share, memory = found.get(name, (None, None))
+            figures.append(at_most(f"`{name}`, {database}", share, CORE_GOAL, "{:.2f} % of a core"))
+            if name == "consume":
+                figures.append(at_most(f"memory of `{name}`, {database}", memory, MEMORY_GOAL, "{:.0f} MiB"))
+    return figures
 
 
 def _environment(name: str, folder: Path, stack: ExitStack) -> dict[str, str]:
@@ -46,17 +75,9 @@ def _environment(name: str, folder: Path, stack: ExitStack) -> dict[str, str]:
 
 def _measured(environment: Mapping[str, str], folder: Path, stack: ExitStack) -> dict[str, tuple[float, float]]:
     """The percentage of a core and the mebibytes of each process."""
-    granian = str(Path(sys.executable).parent / "granian")
-    commands = {
-        "consume": [*MANAGE, "consume"],
-        "consume --processes 2, each": [*MANAGE, "consume", "--processes", "2"],
-        "produce": [*MANAGE, "produce", "outbound"],
-        f"forward, {BOUNDARIES} boundaries": [*MANAGE, "forward"],
-        "maintain": [*MANAGE, "maintain"],
-        "web": [granian, "--interface", "wsgi", "--port", str(free_port()), "ergon_site.wsgi:application"],
-    }
     running = {}
-    for name, command in commands.items():
+    for name, parts in PROCESSES.items():
+        command = [*parts, "--port", str(free_port())] if name == "web" else parts
         with (folder / f"{name}.log").open("wb") as log:
             running[name] = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)  # noqa: S603 (ours)
         stack.callback(running[name].wait)
@@ -94,10 +115,3 @@ def _family(process: int) -> Iterator[int]:
     for path in Path(f"/proc/{process}/task").glob("*/children"):
         for child in path.read_text().split():
             yield from _family(int(child))
-
-
-def _report(database: str, measured: Mapping[str, tuple[float, float]]) -> None:
-    print(f"\nidle on {database:30} {'of a core':>10} {'goal':>8} {'memory':>10} {'goal':>8}")
-    for name, (share, memory) in measured.items():
-        goal = f"{MEMORY_GOAL} MiB" if name == "consume" else ""
-        print(f"  {name:36} {share:8.2f} % {CORE_GOAL:6.1f} % {memory:6.0f} MiB {goal:>8}")

@@ -44,6 +44,7 @@ import argparse
 import signal
 import sys
 
+from benchmarks.goals import Figure
 from benchmarks.queue import report
 from benchmarks.queue.contenders import by_key
 from benchmarks.queue.measuring import Figures, Plan, Run
@@ -53,7 +54,7 @@ QUICK = Plan(rounds=1, share=0.1, singly=30, lone=50, bursts=10, crowd=1, idle=1
 LARGE = Plan(history=(10_000, 10_000_000))
 
 
-def main() -> None:
+def main() -> list[Figure]:
     options = _options()
     plan = QUICK if options.quick else LARGE if options.large else Plan()
     chosen = {key: contender for key, contender in by_key().items() if key in options.only}
@@ -67,7 +68,13 @@ def main() -> None:
             Run(servers, plan, figures).measure(chosen)
     finally:
         # A run that is cut short shows what it has.
-        report.show(figures, chosen, plan)
+        reached = report.show(figures, chosen, plan)
+    return reached
+
+
+def goals() -> list[Figure]:
+    """What a run measures, before it has."""
+    return report.goals(report.Medians(Figures()), Plan())
 
 
 def _options() -> argparse.Namespace:
