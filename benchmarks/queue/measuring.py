@@ -146,7 +146,7 @@ class Run:
             self.figures.add(entrant.key, **entrant.submitter.answer(crew))
 
     def _idle(self, crew: list[Child]) -> float:
-        """What a worker that waits computes, in percent of a core."""
+        """The CPU use of a waiting worker, in percent of a core."""
         before, began = sum(worker.cpu_time() for worker in crew), time.monotonic()
         time.sleep(self.plan.idle)
         return 100 * (sum(worker.cpu_time() for worker in crew) - before) / (time.monotonic() - began)

@@ -65,7 +65,7 @@ def postpone(settlements: Sequence[Settlement], *, worker: int | None = None) ->
 
 
 def _behind(lease: Lease, later: Later) -> dict[str, Any]:
-    """What is kept with a transaction that waits: why, the attempts behind it, the limit of its time, and its trace."""
+    """The record of a waiting transaction: the reason, the attempts so far, the time limit and the trace."""
     told = failures.summary(later.failure, lease.tried) | {"spent": later.spent}
     names = ("of", "is_parked", "timeout", "trace")
     return told | {name: value for name in names if (value := getattr(later, name))}

@@ -47,7 +47,7 @@ class Poller:
         self.longest_wait = math.inf
 
     def __contains__(self, pipeline_id: int) -> bool:
-        """Whether the loop of a pipeline waits."""
+        """Whether the loop of a pipeline is waiting for work."""
         with self._changed:
             return pipeline_id in self._polls
 

@@ -22,10 +22,10 @@ class Contender(Protocol):
 
     @property
     def wakes(self) -> bool:
-        """Whether a waiting worker is told of new work; one that polls is not asked for its latency."""
+        """Whether new work wakes a waiting worker. The latency of workers that poll is not measured."""
 
     def environment(self, servers: "Servers") -> dict[str, str]:
-        """What its processes are told."""
+        """The environment variables of its processes."""
 
     def commands(self, processes: int, *, drain: bool) -> list[list[str]]:
         """The command lines of its workers."""
