@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 class Dialect(NamedTuple):
     clock: str  # seconds since 1970
+    clock_of_turn: str  # likewise, once the row is ours: a statement may have waited for it
     greatest: str
     least: str
     empty: str
@@ -27,6 +28,7 @@ class Dialect(NamedTuple):
 
 POSTGRESQL = Dialect(
     clock="CAST(EXTRACT(epoch FROM statement_timestamp()) AS double precision)",
+    clock_of_turn="CAST(EXTRACT(epoch FROM clock_timestamp()) AS double precision)",
     greatest="GREATEST",
     least="LEAST",
     empty="CAST('{}' AS jsonb)",
@@ -60,6 +62,7 @@ POSTGRESQL = Dialect(
 )
 SQLITE = Dialect(
     clock="((julianday('now') - 2440587.5) * 86400.0)",
+    clock_of_turn="((julianday('now') - 2440587.5) * 86400.0)",
     greatest="max",
     least="min",
     empty="'{}'",

@@ -134,7 +134,9 @@ def _asked(d: Dialect, part: str = "", elsewhere: str = "", source: str = "", *,
     """The row of a gate, and what a call asks of it; with another gate, what that says. A source is locked."""
     known = """state generation successes open_until probes quota_limit quota_window window_start window_end used
       previous_start previous_used override override_until admissions turned_at recorded_exhaustion"""
-    row = f"SELECT {_columns(known)}, {_pause(d)}, {d.clock} AS now, CAST(%(cost)s AS bigint) AS cost"
+    # A bucket that is looked at with the time of a statement that waited would get back tokens that were taken since.
+    clock = d.clock_of_turn if is_throttled else d.clock
+    row = f"SELECT {_columns(known)}, {_pause(d)}, {clock} AS now, CAST(%(cost)s AS bigint) AS cost"
     if is_throttled:
         row += f""", {_columns("running bucket_full_at")}, CAST(%(max_concurrent)s AS bigint) AS max_concurrent,
       CAST(%(token_every)s AS double precision) AS token_every, CAST(%(burst)s AS bigint) AS burst"""

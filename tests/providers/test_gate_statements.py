@@ -92,7 +92,8 @@ overrides = st.sampled_from([None, None, Override(BreakerState.OPEN, START + 8),
 
 def given_clock() -> Dialect:
     """The time is given instead of the database's."""
-    return sql.dialect()._replace(clock="CAST(%(now)s AS double precision)")
+    given = "CAST(%(now)s AS double precision)"
+    return sql.dialect()._replace(clock=given, clock_of_turn=given)
 
 
 def settled_by(parts: dict[str, str], given: dict[str, Any], *usual: Returned, **terms: bool) -> str:
