@@ -43,7 +43,7 @@ class Broker:
     def __init__(self, url: str, log: Path) -> None:
         self.url, self.log = url, log
 
-    def send(self, task: Any, *args: Any, task_id: str | None = None, queue: str | None = None, **kwargs: Any) -> str:
+    def send(self, task: Any, *args: Any, task_id: str | None = None, queue: str = QUEUE, **kwargs: Any) -> str:
         with kombu.Connection(self.url) as connection:
             sent = task.apply_async(args, kwargs, connection=connection, task_id=task_id, queue=queue)
         return str(sent.id)
