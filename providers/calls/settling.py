@@ -31,10 +31,6 @@ from providers.database import admitting, gates, group_settlement, settlements, 
 from providers.models import Gate, ProviderExecutionMetric, ProviderHealthState
 from providers.models.calls import ClaimState
 
-HOUR = 60
-# With fewer attempts than this in the hour, every one is worth a new figure; with more, once a second will do.
-FEW = 100
-EVERY = 1.0
 # By how much the clocks of a host and of the database may differ.
 SKEW = timedelta(minutes=10)
 
@@ -72,6 +68,7 @@ class Seen(NamedTuple):
     now: float
     rated_at: float | None
     attempts: int
+    is_rated: bool  # along with it
 
 
 def settle(ticket: CallRequest, step: Settle) -> Decision:
@@ -90,7 +87,10 @@ def settle(ticket: CallRequest, step: Settle) -> Decision:
 
 def _is_due(seen: Seen) -> bool:
     """Whether a settlement is worth new figures."""
-    return seen.rated_at is None or seen.attempts < FEW or seen.now - seen.rated_at >= EVERY
+    if seen.is_rated:
+        return False
+    is_old = seen.rated_at is None or seen.now - seen.rated_at >= histogram.RATED_EVERY
+    return is_old or seen.attempts < histogram.FEW_ATTEMPTS
 
 
 def _is_usual(ticket: CallRequest, step: Settle) -> bool:
@@ -160,7 +160,7 @@ def _settle_again(ticket: CallRequest, step: Settle) -> Seen:
         asked = Q(**ticket.account_gate._asdict()) if step.admission.account else Q(pk=gate_id)
         is_shut = step.returns_if_shut and opened.filter(Q(pk=gate_id) | asked).exists()
         decision = Decision.SHUT if is_shut else Decision.RETRY
-    return Seen(decision, gate_id, 0.0, None, 0)
+    return Seen(decision, gate_id, 0.0, None, 0, is_rated=False)
 
 
 def _settlement_of(ticket: CallRequest, step: Settle) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def _settle(ticket: CallRequest, step: Settle) -> Seen:
     with _together(step.outcome):
         found = _carry_out(settlements.texts_of(dialect, kind._replace(is_usual=True)), given) if is_usual else []
         found = found or _carry_out(settlements.texts_of(dialect, kind), given)
-        [(word, gate_id, now, rated_at, attempts, *marks)] = found
+        [(word, gate_id, now, rated_at, attempts, is_rated, *marks)] = found
         _write_events(marks, given, has_rates=kind.has_rates)
         decision = Decision(word)
         is_returned = decision is Decision.SHUT and step.returns_if_shut
@@ -215,7 +215,7 @@ def _settle(ticket: CallRequest, step: Settle) -> Seen:
     for who, left in zip((ticket.who, ticket.account_gate), marks, strict=False):
         if left is not None:
             admitting.announce(who, left, why=given["why"])
-    return Seen(decision, gate_id, now, rated_at, attempts)
+    return Seen(decision, gate_id, now, rated_at, attempts, bool(is_rated))
 
 
 def _why(error: ProviderError | None, policy: BreakerPolicy) -> str:
@@ -379,7 +379,7 @@ def _rate(asked: Sequence[tuple[int, Who]]) -> Sequence[None]:
 
 
 def _rates_of(gates: Mapping[int, Who], which: str) -> list[dict[str, Any]]:
-    asked = {"gates": ",".join(map(str, gates)), "minutes": HOUR}
+    asked = {"gates": ",".join(map(str, gates))}
     minutes: dict[int, list[list[Any]]] = {}
     settlements: dict[int, int] = {}
     text = statements.MINUTES.format(minutes=which).format(clock=sql.dialect().clock)
@@ -397,7 +397,7 @@ rating: Group[tuple[int, Who], None] = Group(_rate, lambda asked, _: _rate([aske
 
 def rollup() -> int:
     """Compute the rates anew wherever they have aged, so that an hour without calls shows; how many."""
-    before = database_time().timestamp() - EVERY
+    before = database_time().timestamp() - histogram.RATED_EVERY
     end_expired_overrides(before)
     aged = ProviderHealthState.objects.filter(Q(rated_at__lt=before) | Q(rated_at__isnull=True), attempts_1h__gt=0)
     count = 0

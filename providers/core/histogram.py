@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 GROWTH = 1.07
 SMALLEST = 0.01  # milliseconds; everything below is one bucket
 P95 = 0.95
+HOUR = 60  # minutes
+# With fewer attempts than this in the hour, every one is worth new rates; with more, once in so many seconds will do.
+FEW_ATTEMPTS, RATED_EVERY = 100, 1.0
 _LOG = log(GROWTH)
 
 Buckets = Mapping[int, int]

@@ -253,7 +253,7 @@ def usual_settlement(dialect: Dialect, *, is_shared: bool = False, has_place: bo
     It takes half the time.
     """
     known = _columns("""id tenant_id provider_name capability state consecutive_failures decision decided_at override
-      override_until quota_limit quota_window window_start window_end used previous_start previous_used""")
+      override_until quota_limit quota_window window_start window_end used previous_start previous_used settlements""")
     tokens = f"""retry_tokens = {dialect.least}(CAST(%(capacity)s AS double precision),
   COALESCE(retry_tokens, CAST(%(capacity)s AS double precision)) + CAST(%(earned)s AS double precision)), """
 

@@ -10,7 +10,7 @@ from ergon_site.access.database.parameters import NAMED
 from providers.core.gate import SET_BACK
 from providers.database import statements
 from providers.database.dialects import POSTGRESQL
-from providers.database.settlements import NO_RETRY
+from providers.database.settlements import NO_RETRY, RETURNED_HEALTH
 
 # Of each call; `place` tells them apart.
 COLUMNS = {
@@ -55,19 +55,21 @@ CALLS = """(
     'provider' AS source, 'succeeded' AS claim_state, 0.0 AS lease
   FROM r JOIN g ON g.tenant_id = r.tenant AND g.provider_name = r.provider AND g.capability = r.capability
   ORDER BY r.place) AS g"""
-GATES = """(
-  SELECT g.*, l.calls, l.reserved_in, CAST(NULL AS text) AS reason, 1 AS is_success
-  FROM g JOIN l ON l.id = g.id {}ORDER BY g.tenant_id, g.provider_name, g.capability) AS g"""
+GATES = f"""(
+  SELECT g.*, l.calls, l.reserved_in, CAST(NULL AS text) AS reason, 1 AS is_success, {statements.NEW_RATES}
+  FROM g JOIN l ON l.id = g.id LEFT JOIN rates ON rates.gate_id = g.id {{}}
+  ORDER BY g.tenant_id, g.provider_name, g.capability) AS g"""
 ALL_GATES, LIMITED_GATES = GATES.format(""), GATES.format("WHERE l.reserved_in IS NOT NULL ")
-BUCKETS = """
-SELECT tenant, provider, capability, jsonb_object_agg(bucket, calls) AS buckets
-FROM (SELECT tenant, provider, capability, bucket, count(*) AS calls FROM r GROUP BY 1, 2, 3, 4) AS counted
-GROUP BY 1, 2, 3
+FRESH = """
+SELECT l.id AS gate_id, l.calls, b.buckets FROM l JOIN (
+  SELECT tenant, provider, capability, jsonb_object_agg(bucket, calls) AS buckets
+  FROM (SELECT tenant, provider, capability, bucket, count(*) AS calls FROM r GROUP BY 1, 2, 3, 4) AS counted
+  GROUP BY 1, 2, 3) AS b USING (tenant, provider, capability)
 """
 MINUTE = f"""
 INSERT INTO provider_minutes AS m (gate_id, minute, attempts, successes, executions, successful_executions, buckets)
 SELECT g.id, CAST(floor(g.decided_at / 60) AS bigint), g.calls, g.calls, g.calls, g.calls, b.buckets
-FROM {ALL_GATES} JOIN b ON b.tenant = g.tenant_id AND b.provider = g.provider_name AND b.capability = g.capability
+FROM {ALL_GATES} JOIN fresh AS b ON b.gate_id = g.id
 ON CONFLICT (gate_id, minute) DO UPDATE SET attempts = m.attempts + excluded.attempts,
   successes = m.successes + excluded.successes, executions = m.executions + excluded.executions,
   successful_executions = m.successful_executions + excluded.successful_executions,
@@ -76,7 +78,7 @@ ON CONFLICT (gate_id, minute) DO UPDATE SET attempts = m.attempts + excluded.att
     FROM jsonb_each_text(excluded.buckets))
 """
 SEEN = """
-SELECT r.place, g.id, g.decided_at, h.rated_at, h.attempts_1h FROM r
+SELECT r.place, g.id, g.decided_at, h.rated_at, h.attempts_1h, h.rated_settlement = g.settlements FROM r
   JOIN g ON g.tenant_id = r.tenant AND g.provider_name = r.provider AND g.capability = r.capability
   JOIN h ON h.tenant_id = r.tenant AND h.provider_name = r.provider AND h.capability = r.capability
 """
@@ -85,13 +87,15 @@ SELECT r.place, g.id, g.decided_at, h.rated_at, h.attempts_1h FROM r
 @cache
 def group_settlement(*, is_limited: bool, is_guarded: bool) -> str:
     """Returns what is seen of each call that it has settled."""
-    health = f"{statements.health(POSTGRESQL)} RETURNING tenant_id, provider_name, capability, rated_at, attempts_1h"
+    returned = f"{RETURNED_HEALTH}, tenant_id, provider_name, capability"
+    health = f"{statements.health(POSTGRESQL, has_new_rates=True)} {returned}"
     parts = {
         "r": f"SELECT * FROM {records('rows', COLUMNS)}",
         "w": BY_GATE,
         "l": LOCK,
         "g": SETTLE,
-        "b": BUCKETS,
+        "fresh": FRESH,
+        "rates": statements.RATES_WITH_NEW,
         "m": _of_rows(statements.METRIC.format(gate=CALLS, **NO_RETRY)),
         "h": _of_rows(health.format(gate=ALL_GATES)),
         "n": MINUTE,

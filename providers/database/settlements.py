@@ -8,7 +8,9 @@ from providers.core.exchange import Source
 from providers.database import gates, statements
 from providers.database.dialects import Dialect
 
-SETTLED = "SELECT g.decision, g.id, g.decided_at, h.rated_at, h.attempts_1h, {marks} FROM {gate}, {health}"
+# Whether the rates have been computed along with it is only known of a usual settlement.
+SETTLED = "SELECT g.decision, g.id, g.decided_at, h.rated_at, h.attempts_1h, {is_rated}, {marks} FROM {gate}, {health}"
+RETURNED_HEALTH = "RETURNING rated_at, attempts_1h, rated_settlement"
 NO_RETRY = dict.fromkeys(("is_retried", "is_suppressed", "is_returned"), "false")
 # The column of a minute for each answer that is not the provider's.
 COUNTED_AS = {Source.CACHE: "cache_hits", Source.STALE: "stale_answers", Source.FALLBACK: "fallbacks"}
@@ -35,13 +37,16 @@ def texts_of(dialect: Dialect, kind: Kind) -> list[str]:
     words = {"is_retried": "g.decision = 'retry'", "is_suppressed": "g.decision = 'suppressed'"}
     words["is_returned"] = "(g.decision = 'shut' AND CAST(%(returns_if_shut)s AS bigint) = 1)"
     words = (NO_RETRY if kind.is_refusal or kind.is_usual else words) | _tables(dialect)
-    parts = {"m": statements.METRIC, "h": f"{health} RETURNING rated_at, attempts_1h", "n": minute}
+    parts = {"m": statements.METRIC, "h": f"{health} {RETURNED_HEALTH}", "n": minute}
     if kind.is_limited:
         parts["q"] = statements.quota(dialect, is_refusal=kind.is_refusal)
     if kind.is_guarded:
         parts["c"] = statements.claim_end(dialect)
     # What is said of gates is formatted already: its JSON has braces.
     texts = changed | {name: part.format(**words) for name, part in parts.items()}
+    if kind.is_usual:
+        rated = statements.health(dialect, has_new_rates=True).format(**words | {"gate": statements.RATED_GATE})
+        texts["h"] = f"{rated} {RETURNED_HEALTH}"
     has_events = dialect.is_one and not kind.is_refusal and not kind.is_usual
     if has_events:
         texts["e"] = gates.settlement_events(dialect, has_rates=kind.has_rates).format(**words)
@@ -61,7 +66,9 @@ def _settlement(dialect: Dialect, kind: Kind) -> tuple[dict[str, str], str, str,
     health, minute = statements.health(dialect), statements.minute(dialect)
     if kind.is_usual:
         changed = gates.usual_settlement(dialect, is_shared=kind.is_shared, has_place=kind.has_place)
-        return changed, health, minute, seen.replace("{marks}", "NULL")
+        changed |= {"fresh": statements.ONE_CALL, "rates": statements.RATES_WITH_NEW}
+        is_rated = "h.rated_settlement = g.settlements"
+        return changed, health, minute, seen.replace("{marks}", "NULL").replace("{is_rated}", is_rated)
     has_rates = {"has_rates": kind.has_rates}
     terms = has_rates | {"has_place": kind.has_place}
     marks = gates.marks(dialect, "g", **has_rates)
@@ -70,7 +77,7 @@ def _settlement(dialect: Dialect, kind: Kind) -> tuple[dict[str, str], str, str,
         marks += f", {gates.marks(dialect, 'a', **has_rates)}"
     else:
         changed = {"g": gates.gate_settlement(dialect, **terms)}
-    return changed, health, minute, seen.replace("{marks}", marks)
+    return changed, health, minute, seen.replace("{marks}", marks).replace("{is_rated}", "false")
 
 
 def _refusal(dialect: Dialect, kind: Kind) -> tuple[dict[str, str], str, str, str]:

@@ -2,6 +2,7 @@
 
 from functools import cache
 
+from providers.core.histogram import FEW_ATTEMPTS, GROWTH, HOUR, P95, RATED_EVERY, SMALLEST
 from providers.database.dialects import Dialect
 
 # In all of them, {gate} is the gate's row as it has just become.
@@ -23,7 +24,7 @@ MINUTES = """
 SELECT g.id, g.settlements, m.attempts, m.successes, m.executions, m.successful_executions, m.buckets
 FROM provider_gates g LEFT JOIN {minutes}
 """
-RECENT = "m.gate_id = g.id AND m.minute > CAST(floor({clock} / 60) AS bigint) - %(minutes)s"
+RECENT = f"m.gate_id = g.id AND m.minute > CAST(floor({{clock}} / 60) AS bigint) - {HOUR}"
 ONE = f"provider_minutes m ON {RECENT} WHERE g.id = %(gates)s"
 # Each gate's by themselves: a join of several might read the whole table.
 SEVERAL = f"""LATERAL (SELECT * FROM provider_minutes m WHERE {RECENT} OFFSET 0) m ON true
@@ -35,6 +36,39 @@ UPDATE provider_health_states SET success_rate_1h = CAST(%(success)s AS double p
 WHERE tenant_id = CAST(%(tenant)s AS text) AND provider_name = CAST(%(provider)s AS text)
   AND capability = CAST(%(capability)s AS text) AND rated_settlement <= CAST(%(settlement)s AS bigint)
 """
+# The rates with the fresh successes of the gates g, as `histogram.rates_of` computes them, on PostgreSQL: what a
+# statement has written itself it does not see. Where others have settled since it began, it does not see those either,
+# and there are none; nor where the present ones will do.
+RATES_WITH_NEW = f"""
+SELECT f.gate_id, t.attempts + f.calls AS attempts,
+  CAST(t.successes + f.calls AS double precision) / (t.attempts + f.calls) AS success,
+  CAST(t.successful_executions + f.calls AS double precision) / (t.executions + f.calls) AS execution,
+  (SELECT CAST(round(CAST({SMALLEST} * power({GROWTH}, bucket - 0.5) AS numeric), 3) AS double precision)
+    FROM (SELECT bucket, sum(calls) OVER (ORDER BY bucket) AS seen, sum(calls) OVER () AS total
+      FROM (SELECT CAST(key AS bigint) AS bucket, sum(CAST(value AS bigint)) AS calls
+        FROM unnest(t.histograms || f.buckets) AS one (buckets), jsonb_each_text(one.buckets) GROUP BY 1) AS summed
+    ) AS ranked WHERE seen >= GREATEST(1, ceil({P95} * total - 1e-9)) ORDER BY bucket LIMIT 1) AS p95
+FROM fresh f JOIN g ON g.id = f.gate_id, LATERAL (
+  SELECT COALESCE(sum(m.attempts), 0) AS attempts, COALESCE(sum(m.successes), 0) AS successes,
+    COALESCE(sum(m.executions), 0) AS executions, COALESCE(sum(m.successful_executions), 0) AS successful_executions,
+    COALESCE(array_agg(m.buckets), CAST('{{}}' AS jsonb[])) AS histograms
+  FROM provider_minutes m
+  WHERE m.gate_id = f.gate_id AND m.minute > CAST(floor(g.decided_at / 60) AS bigint) - {HOUR}) AS t
+WHERE g.settlements = f.calls + (SELECT o.settlements FROM provider_gates o WHERE o.id = f.gate_id)
+  AND NOT EXISTS (SELECT FROM provider_health_states h
+    WHERE h.tenant_id = g.tenant_id AND h.provider_name = g.provider_name AND h.capability = g.capability
+      AND h.attempts_1h >= {FEW_ATTEMPTS} AND g.decided_at - h.rated_at < {RATED_EVERY})
+"""
+# The call of a single settlement, as it is fresh.
+ONE_CALL = "SELECT g.id AS gate_id, 1 AS calls, jsonb_build_object(CAST(%(bucket)s AS text), 1) AS buckets FROM g"
+RATED = {
+    "success_rate_1h": "success",
+    "execution_rate_1h": "execution",
+    "p95_latency_ms_1h": "p95",
+    "attempts_1h": "attempts",
+}
+NEW_RATES = ", ".join(f"rates.{name} AS new_{name}" for name in RATED.values())
+RATED_GATE = f"(SELECT g.*, {NEW_RATES} FROM g LEFT JOIN rates ON rates.gate_id = g.id) AS g"
 
 
 def minute(dialect: Dialect) -> str:
@@ -70,23 +104,35 @@ ON CONFLICT (gate_id, minute) DO UPDATE SET {column} = m.{column} + 1
 """
 
 
-def health(dialect: Dialect, at: str = "g.decided_at") -> str:
-    """The statement that updates the visible breaker state, overrides included, and the last error and success."""
+def health(dialect: Dialect, at: str = "g.decided_at", *, has_new_rates: bool = False) -> str:
+    """The statement that updates the visible breaker state, overrides included, and the last error and success.
+
+    New rates are with the gate, as `new_…`; where those are null, they stay as they are.
+    """
     now = dialect.moment.format(at)
+    columns, rates, kept = "", "", ""
+    if has_new_rates:
+        columns = f", {', '.join(RATED)}, rated_at, rated_settlement"
+        rates = f""", g.new_success, g.new_execution, g.new_p95, COALESCE(g.new_attempts, 0),
+  CASE WHEN g.new_attempts IS NOT NULL THEN {at} END, CASE WHEN g.new_attempts IS NULL THEN -1 ELSE g.settlements END"""
+        kept = "".join(
+            f", {name} = CASE WHEN excluded.rated_at IS NULL THEN h.{name} ELSE excluded.{name} END"
+            for name in (*RATED, "rated_at", "rated_settlement")
+        )
     return f"""
 INSERT INTO provider_health_states AS h (tenant_id, provider_name, capability, breaker_state, consecutive_failures,
-  last_error_code, last_error_at, last_success_at, updated_at)
+  last_error_code, last_error_at, last_success_at, updated_at{columns})
 SELECT g.tenant_id, g.provider_name, g.capability,
   CASE WHEN g.override <> '' AND (g.override_until IS NULL OR g.override_until > {at}) THEN g.override
        ELSE g.state END, g.consecutive_failures, CAST(%(reason)s AS text),
   CASE WHEN CAST(%(reason)s AS text) IS NOT NULL THEN {now} END,
-  CASE WHEN CAST(%(is_success)s AS bigint) = 1 THEN {now} END, {now}
+  CASE WHEN CAST(%(is_success)s AS bigint) = 1 THEN {now} END, {now}{rates}
 FROM {{gate}} WHERE true
 ON CONFLICT (tenant_id, provider_name, capability) DO UPDATE SET breaker_state = excluded.breaker_state,
   consecutive_failures = excluded.consecutive_failures,
   last_error_code = COALESCE(excluded.last_error_code, h.last_error_code),
   last_error_at = COALESCE(excluded.last_error_at, h.last_error_at),
-  last_success_at = COALESCE(excluded.last_success_at, h.last_success_at), updated_at = excluded.updated_at
+  last_success_at = COALESCE(excluded.last_success_at, h.last_success_at), updated_at = excluded.updated_at{kept}
 """
 
 

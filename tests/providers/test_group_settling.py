@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import IntegrityError, connections, transaction
+from django.db import IntegrityError, connection, connections, transaction
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from providers import ProviderPolicy, RetryBudget, calls
@@ -63,6 +63,15 @@ def gates_held() -> Iterator[None]:
     with transaction.atomic():
         list(Gate.objects.select_for_update())
         yield
+
+
+def somebody_waits_for_a_lock() -> bool:
+    """Whether a statement waits, where the database tells: with SQLite, nobody can see who does."""
+    if connection.vendor != "postgresql":
+        return True
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
+        return bool(cursor.fetchone()[0])
 
 
 def settled_together(ends: Sequence[Callable[[], Any]], meanwhile: Callable[[], Any] = lambda: None) -> list[Any]:

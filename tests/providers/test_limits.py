@@ -29,6 +29,7 @@ from providers.models import Gate, ProviderExecutionMetric, ProviderHealthState
 from tests.processes import eventually
 from tests.providers.celery_tasks import lose_database
 from tests.providers.scripted_providers import AT_ONCE, TENANT, WHO, Scripted, context, scripted
+from tests.providers.test_group_settling import somebody_waits_for_a_lock
 from tests.providers.test_many_processes import RACERS, child, race
 from tests.providers.test_settling import wait_for_the_database
 
@@ -69,15 +70,6 @@ def in_threads(count: int, ask: Callable[[], Any]) -> Iterator[list[Any]]:
 
     with ThreadPoolExecutor(count) as threads:
         yield [threads.submit(asked) for _ in range(count)]
-
-
-def somebody_waits_for_a_lock() -> bool:
-    """Whether a statement waits, where the database tells: with SQLite, nobody can see who does."""
-    if connection.vendor != "postgresql":
-        return True
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
-        return bool(cursor.fetchone()[0])
 
 
 async def awaited(provider: Scripted, **about: Any) -> ProviderExecutionResult:
