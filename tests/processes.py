@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -83,18 +83,12 @@ def process(*command: str, log: Path | None = None, **changes: str) -> Iterator[
     program = Path(sys.executable).parent / command[0]
     with (log or Path(os.devnull)).open("wb") as output:
         options: dict[str, Any] = {"stdout": output, "stderr": output, "start_new_session": True}
-        # A worker of Celery forks by itself, and is to do so from a process without a past.
-        start = _start_anew if command[0] == "celery" else warm.start_program
-        running = start(program, command[1:], environment(**changes), **options)
+        running = warm.start_program(program, command[1:], environment(**changes), **options)
     try:
         yield running
     finally:
         running.terminate()
         running.wait(LIMIT)
-
-
-def _start_anew(path: Path, arguments: Sequence[str], env: Mapping[str, str], **pipes: Any) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, str(path), *arguments], cwd=ROOT, env=dict(env), text=True, **pipes)
 
 
 @contextmanager
