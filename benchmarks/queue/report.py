@@ -89,15 +89,17 @@ def goals(medians: Medians, plan: Plan) -> list[Figure]:
 
 def _drains(medians: Medians) -> Iterator[Figure]:
     ours = ("limited", "rate_1")
-    for key, name, goal in (
+    rivals: tuple[tuple[str, str, float | None], ...] = (
         ("pgqueuer", "pgqueuer, batches of 100", 1.5),
+        ("pgqueuer-asyncpg", "pgqueuer with asyncpg", None),
         ("dramatiq", "dramatiq", 4),
         ("celery-rabbitmq", "Celery on RabbitMQ", 5),
         ("procrastinate", "procrastinate", 20),
         ("django-tasks", "django-tasks' database backend", 60),
         ("raw", "raw psycopg, batches of 50", 0.55),
         ("ergon", "the same without limits", 0.95),
-    ):
+    )
+    for key, name, goal in rivals:
         yield Figure(f"drain with the shipped policy / {name}", medians.ratio(ours, (key, "rate_1")), goal)
     yield Figure("drain, two processes / one", medians.ratio(("limited", "rate_2"), ours), 1.2)
     yield Figure("drain, one of 200 pipelines / a consumer of its own", medians.ratio(("many", "rate_1"), ours), 0.9)

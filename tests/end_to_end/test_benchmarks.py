@@ -28,7 +28,7 @@ def test_a_benchmark_says_which_package_it_lacks() -> None:
 
 def test_the_page_of_figures_has_the_rows_and_goals_that_the_benchmarks_have() -> None:
     tables = dict(goals.rows(goals.PAGE.read_text()))
-    assert set(tables) == {"engines", "executors", "idle", "providers", "start"}
+    assert set(tables) == {"engines", "executors", "facts", "idle", "providers", "queue", "start"}
     for name, rows in tables.items():
         assert rows == [(one.what, one.told_goal) for one in import_module(f"benchmarks.{name}").goals()]
 

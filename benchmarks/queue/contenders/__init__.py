@@ -67,6 +67,7 @@ def by_key() -> dict[str, Contender]:
         "verbs": Verbs(),
         "raw": Raw(),
         "pgqueuer": PgQueuer(),
+        "pgqueuer-asyncpg": PgQueuer(name="pgqueuer with asyncpg", key="pgqueuer-asyncpg", has_asyncpg=True),
         "procrastinate": Procrastinate(),
         "django-tasks": DjangoTasks(jobs=200),
         "django-tasks-kept": DjangoTasks(name="django-tasks, connections kept", keeps_connections=True),

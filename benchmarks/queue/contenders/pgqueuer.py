@@ -1,4 +1,4 @@
-"""pgqueuer: its worker with psycopg and uvloop, as its own command line runs it, in batches of 100."""
+"""pgqueuer: its worker with uvloop in batches of 100, with psycopg, and with asyncpg, which its manual recommends."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,12 +22,14 @@ class PgQueuer:
     name: str = "pgqueuer, batches of 100"
     jobs: int = 20_000
     wakes: bool = True
+    key: str = "pgqueuer"
+    has_asyncpg: bool = False
 
     def environment(self, servers: "Servers") -> dict[str, str]:
-        return {"BENCHMARK_DATABASE": servers.database("pgqueuer")}
+        return {"BENCHMARK_DATABASE": servers.database(self.key)}
 
     def commands(self, processes: int, *, drain: bool) -> list[list[str]]:
-        return [own_worker("pgqueuer")] * processes
+        return [own_worker(self.key)] * processes
 
     def install(self) -> None:
         import asyncio
@@ -55,7 +57,7 @@ class PgQueuer:
     def work(self) -> None:
         import uvloop
 
-        uvloop.run(_work())
+        uvloop.run(_work_with_asyncpg() if self.has_asyncpg else _work())
 
 
 def _queries() -> Any:
@@ -76,13 +78,24 @@ async def _work() -> None:
     from pgqueuer import PgQueuer as Manager
 
     async with await _connect() as connection:
-        manager = Manager.from_psycopg_connection(connection)
+        await _manage(Manager.from_psycopg_connection(connection))
 
-        @manager.entrypoint(ENTRYPOINT)
-        async def noop(job: Any) -> None:
-            enter(orjson.loads(job.payload)["number"])
 
-        await manager.run(batch_size=BATCH)
+async def _work_with_asyncpg() -> None:
+    import os
+
+    import asyncpg
+    from pgqueuer import PgQueuer as Manager
+
+    await _manage(Manager.from_asyncpg_connection(await asyncpg.connect(os.environ["BENCHMARK_DATABASE"])))
+
+
+async def _manage(manager: Any) -> None:
+    @manager.entrypoint(ENTRYPOINT)
+    async def noop(job: Any) -> None:
+        enter(orjson.loads(job.payload)["number"])
+
+    await manager.run(batch_size=BATCH)
 
 
 async def _connect() -> Any:
