@@ -29,6 +29,9 @@ quickly does not notify for each of them. The last job of a burst is in the figu
 
 **Many pipelines.** One worker serves two hundred pipelines. All jobs are in one of them; the others have none.
 
+**Waiting retries.** A thousand jobs come first that fail, and wait a minute for their next attempt. The jobs that count
+come after them.
+
 **Sixteen clients.** They submit one by one, all at once: sixteen processes, then sixteen threads of one process. The
 baseline makes the same inserts and notifies nobody. Somebody listens meanwhile, and nobody takes anything.
 

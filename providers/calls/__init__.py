@@ -27,12 +27,12 @@ from providers.calls.overrides import (
     set_quota as set_quota,
 )
 from providers.calls.pruning import prune as prune, prune_old as prune_old
+from providers.calls.rating import rollup as rollup
 from providers.calls.settling import (
     claim as claim,
     give_up as give_up,
     kept as kept,
     refuse as refuse,
-    rollup as rollup,
     settle as settle,
     stand_in as stand_in,
 )

@@ -1,4 +1,4 @@
-"""VERBS: claim, settle, settle_together, refuse, stand_in, give_up, rate, rollup.
+"""VERBS: claim, settle, settle_together, refuse, stand_in, give_up.
 
 A request that has a key is made by one caller at a time, and its success is given again. How an attempt came out (the
 call, its minute, the gate, what is visible) is one statement on PostgreSQL. A terminal failure of a task is kept as a
@@ -9,17 +9,16 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 from django.db import DatabaseError, transaction
 from django.db.models import Q
 
 from ergon_site.access.database.calls import retry_conflicts
-from ergon_site.access.database.clock import database_time
 from ergon_site.access.database.group_commit import Group
-from providers.calls import dead_letters
-from providers.calls.overrides import end_expired_overrides
+from providers.calls import dead_letters, rating
+from providers.calls.rating import Seen, rate_if_due
 from providers.core import histogram
 from providers.core.breaker import BreakerPolicy, BreakerState, OpeningRules, Verdict
 from providers.core.errors import ProviderError
@@ -28,7 +27,7 @@ from providers.core.gate import NOTHING, Admission, Decision, Reservation, Scope
 from providers.core.request import storable, text_of
 from providers.core.steps import Busy, Claimed, GiveUp, Refuse, Replay, Settle, StandIn, Taken
 from providers.database import admitting, gates, group_settlement, settlements, sql, statements
-from providers.models import Gate, ProviderExecutionMetric, ProviderHealthState
+from providers.models import Gate, ProviderExecutionMetric
 from providers.models.calls import ClaimState
 
 # By how much the clocks of a host and of the database may differ.
@@ -60,17 +59,6 @@ def claim(ticket: CallRequest, *, lease: float) -> Claimed | Replay | Busy | Tak
     return Busy(max(0.0, left))
 
 
-class Seen(NamedTuple):
-    """What a settlement returns: its decision, and of its gate what tells whether new rates are due."""
-
-    decision: Decision
-    gate_id: int
-    now: float
-    rated_at: float | None
-    attempts: int
-    is_rated: bool  # along with it
-
-
 def settle(ticket: CallRequest, step: Settle) -> Decision:
     """Write down how an attempt came out; whether it may be tried again.
 
@@ -80,17 +68,8 @@ def settle(ticket: CallRequest, step: Settle) -> Decision:
     if not (step.is_repeat or sql.is_in_transaction()) and _is_usual(ticket, step):
         seen = group.put((ticket, step), sql.time_left())
     seen = seen or _settle_alone((ticket, step))
-    if _is_due(seen):
-        rate(seen.gate_id, ticket.who)
+    rate_if_due(ticket.who, seen)
     return seen.decision
-
-
-def _is_due(seen: Seen) -> bool:
-    """Whether a settlement is worth new figures."""
-    if seen.is_rated:
-        return False
-    is_old = seen.rated_at is None or seen.now - seen.rated_at >= histogram.RATED_EVERY
-    return is_old or seen.attempts < histogram.FEW_ATTEMPTS
 
 
 def _is_usual(ticket: CallRequest, step: Settle) -> bool:
@@ -128,7 +107,8 @@ def _settle_by_one_statement(pairs: Sequence[tuple[CallRequest, Settle]]) -> lis
             rows.append({name: given[name] for name in group_settlement.COLUMNS} | {"place": place})
     is_limited = any(row["reserved_in"] is not None for row in rows)
     is_guarded = any(row["token"] is not None for row in rows)
-    text = group_settlement.group_settlement(is_limited=is_limited, is_guarded=is_guarded)
+    has_new_rates = rating.are_wanted(terms)
+    text = group_settlement.group_settlement(is_limited=is_limited, is_guarded=is_guarded, has_new_rates=has_new_rates)
     found = sql.rows(text, {"rows": orjson.dumps(rows).decode()})
     settled = {place: Seen(Decision.ENDED, *seen) for place, *seen in found}
     return [settled.get(place) for place in range(len(pairs))]
@@ -203,7 +183,8 @@ def _settle(ticket: CallRequest, step: Settle) -> Seen:
     dialect = sql.dialect()
     is_usual = dialect.is_one and step.error is None and not kind.has_rates and not step.admission.is_probe
     with _together(step.outcome):
-        found = _carry_out(settlements.texts_of(dialect, kind._replace(is_usual=True)), given) if is_usual else []
+        usual = kind._replace(is_usual=True, has_new_rates=rating.are_wanted([ticket.who]))
+        found = _carry_out(settlements.texts_of(dialect, usual), given) if is_usual else []
         found = found or _carry_out(settlements.texts_of(dialect, kind), given)
         [(word, gate_id, now, rated_at, attempts, is_rated, *marks)] = found
         _write_events(marks, given, has_rates=kind.has_rates)
@@ -251,7 +232,7 @@ def refuse(ticket: CallRequest, step: Refuse, admission: Admission | None = None
     """Write down that an attempt was not made, and let go of what it held. `admission` is the gate's, if it refused."""
     gate_id = (_refuse_again if is_repeat else _refuse)(ticket, step, admission)
     if step.ends_execution:  # which the rates tell of
-        rate(gate_id, ticket.who)
+        rating.rate(gate_id, ticket.who)
 
 
 @retry_conflicts
@@ -355,58 +336,6 @@ def kept(payload: Mapping[str, Any] | None) -> str:
         return json.dumps(payload, default=text_of)
     except Exception:  # noqa: BLE001 (names that are none, rings, values that cannot be asked: a success is kept anyway)
         return json.dumps(storable(payload))
-
-
-def rate(gate_id: int, who: Who) -> None:
-    """Compute the rates of a capability anew. Whoever has seen less never overwrites who has seen more."""
-    if sql.is_in_transaction():
-        _rate([(gate_id, who)])
-    else:
-        rating.put((gate_id, who), sql.time_left())
-
-
-@retry_conflicts
-def _rate(asked: Sequence[tuple[int, Who]]) -> Sequence[None]:
-    """Compute what several threads ask for at the same time, once for each gate."""
-    gates = dict(asked)
-    if len(gates) > 1 and sql.is_postgresql():
-        sql.rows(group_settlement.group_rating(), {"rates": json.dumps(_rates_of(gates, statements.SEVERAL))})
-        return [None] * len(asked)
-    for gate_id, who in gates.items():
-        for rates in _rates_of({gate_id: who}, statements.ONE):
-            sql.rows(statements.RATES.format(clock=sql.dialect().clock), rates)
-    return [None] * len(asked)
-
-
-def _rates_of(gates: Mapping[int, Who], which: str) -> list[dict[str, Any]]:
-    asked = {"gates": ",".join(map(str, gates))}
-    minutes: dict[int, list[list[Any]]] = {}
-    settlements: dict[int, int] = {}
-    text = statements.MINUTES.format(minutes=which).format(clock=sql.dialect().clock)
-    for gate_id, settled, *minute in sql.rows(text, asked):
-        settlements[gate_id] = settled
-        minutes.setdefault(gate_id, []).extend([minute] if minute[0] is not None else [])
-    return [
-        {**admitting.named(gates[gate_id]), **histogram.rates_of(minutes[gate_id])._asdict(), "settlement": settled}
-        for gate_id, settled in settlements.items()
-    ]
-
-
-rating: Group[tuple[int, Who], None] = Group(_rate, lambda asked, _: _rate([asked])[0])
-
-
-def rollup() -> int:
-    """Compute the rates anew wherever they have aged, so that an hour without calls shows; how many."""
-    before = database_time().timestamp() - histogram.RATED_EVERY
-    end_expired_overrides(before)
-    aged = ProviderHealthState.objects.filter(Q(rated_at__lt=before) | Q(rated_at__isnull=True), attempts_1h__gt=0)
-    count = 0
-    for health in aged.order_by("pk").iterator():
-        gate = Gate.objects.filter(**health.who._asdict()).values_list("pk", flat=True).first()
-        if gate is not None:
-            rate(gate, health.who)
-            count += 1
-    return count
 
 
 def _carry_out(texts: list[str], given: dict[str, Any]) -> list[sql.Row]:

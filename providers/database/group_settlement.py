@@ -55,11 +55,11 @@ CALLS = """(
     'provider' AS source, 'succeeded' AS claim_state, 0.0 AS lease
   FROM r JOIN g ON g.tenant_id = r.tenant AND g.provider_name = r.provider AND g.capability = r.capability
   ORDER BY r.place) AS g"""
-GATES = f"""(
-  SELECT g.*, l.calls, l.reserved_in, CAST(NULL AS text) AS reason, 1 AS is_success, {statements.NEW_RATES}
-  FROM g JOIN l ON l.id = g.id LEFT JOIN rates ON rates.gate_id = g.id {{}}
-  ORDER BY g.tenant_id, g.provider_name, g.capability) AS g"""
-ALL_GATES, LIMITED_GATES = GATES.format(""), GATES.format("WHERE l.reserved_in IS NOT NULL ")
+GATES = """(
+  SELECT g.*, l.calls, l.reserved_in, CAST(NULL AS text) AS reason, 1 AS is_success{0}
+  FROM g JOIN l ON l.id = g.id {1} ORDER BY g.tenant_id, g.provider_name, g.capability) AS g"""
+ALL_GATES, LIMITED_GATES = GATES.format("", ""), GATES.format("", "WHERE l.reserved_in IS NOT NULL")
+RATED_GATES = GATES.format(f", {statements.NEW_RATES}", "LEFT JOIN rates ON rates.gate_id = g.id")
 FRESH = """
 SELECT l.id AS gate_id, l.calls, b.buckets FROM l JOIN (
   SELECT tenant, provider, capability, jsonb_object_agg(bucket, calls) AS buckets
@@ -85,20 +85,20 @@ SELECT r.place, g.id, g.decided_at, h.rated_at, h.attempts_1h, h.rated_settlemen
 
 
 @cache
-def group_settlement(*, is_limited: bool, is_guarded: bool) -> str:
+def group_settlement(*, is_limited: bool, is_guarded: bool, has_new_rates: bool) -> str:
     """Returns what is seen of each call that it has settled."""
     returned = f"{RETURNED_HEALTH}, tenant_id, provider_name, capability"
-    health = f"{statements.health(POSTGRESQL, has_new_rates=True)} {returned}"
+    health = f"{statements.health(POSTGRESQL, has_new_rates=has_new_rates)} {returned}"
     parts = {
         "r": f"SELECT * FROM {records('rows', COLUMNS)}",
         "w": BY_GATE,
         "l": LOCK,
         "g": SETTLE,
         "fresh": FRESH,
-        "rates": statements.RATES_WITH_NEW,
         "m": _of_rows(statements.METRIC.format(gate=CALLS, **NO_RETRY)),
-        "h": _of_rows(health.format(gate=ALL_GATES)),
         "n": MINUTE,
+        **({"rates": statements.RATES_WITH_NEW} if has_new_rates else {}),
+        "h": _of_rows(health.format(gate=RATED_GATES if has_new_rates else ALL_GATES)),
     }
     if is_limited:
         parts["q"] = _of_rows(statements.quota(POSTGRESQL, is_refusal=False).format(gate=LIMITED_GATES))

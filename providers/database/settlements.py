@@ -26,6 +26,7 @@ class Kind(NamedTuple):
     is_guarded: bool = False
     is_shared: bool = False
     is_usual: bool = False  # it leaves no marks; where it might, it settles nothing
+    has_new_rates: bool = False  # of a usual one
     has_rates: bool = False
     has_place: bool = False  # in the fleet's bulkhead
 
@@ -44,7 +45,7 @@ def texts_of(dialect: Dialect, kind: Kind) -> list[str]:
         parts["c"] = statements.claim_end(dialect)
     # What is said of gates is formatted already: its JSON has braces.
     texts = changed | {name: part.format(**words) for name, part in parts.items()}
-    if kind.is_usual:
+    if kind.has_new_rates:
         rated = statements.health(dialect, has_new_rates=True).format(**words | {"gate": statements.RATED_GATE})
         texts["h"] = f"{rated} {RETURNED_HEALTH}"
     has_events = dialect.is_one and not kind.is_refusal and not kind.is_usual
@@ -66,8 +67,10 @@ def _settlement(dialect: Dialect, kind: Kind) -> tuple[dict[str, str], str, str,
     health, minute = statements.health(dialect), statements.minute(dialect)
     if kind.is_usual:
         changed = gates.usual_settlement(dialect, is_shared=kind.is_shared, has_place=kind.has_place)
-        changed |= {"fresh": statements.ONE_CALL, "rates": statements.RATES_WITH_NEW}
-        is_rated = "h.rated_settlement = g.settlements"
+        is_rated = "false"
+        if kind.has_new_rates:
+            changed |= {"fresh": statements.ONE_CALL, "rates": statements.RATES_WITH_NEW}
+            is_rated = "h.rated_settlement = g.settlements"
         return changed, health, minute, seen.replace("{marks}", "NULL").replace("{is_rated}", is_rated)
     has_rates = {"has_rates": kind.has_rates}
     terms = has_rates | {"has_place": kind.has_place}

@@ -119,7 +119,8 @@ def check_that_every_attempt_was_made_in_turn(how_many: int) -> None:
     for record_id, number, outcome in made.values_list("transaction_id", "number", "outcome"):
         tried.setdefault(record_id, []).append((number, outcome))
     poison = set(TransactionRecord.objects.filter(state=FAILED).values_list("pk", flat=True))
-    assert len(poison) <= how_many // 100
+    # Held three times each, more of them are among what was held at four kills.
+    assert len(poison) <= how_many // 10
     assert len(tried | dict.fromkeys(poison)) == how_many
     for record_id, attempts in tried.items():
         assert attempts == sorted(attempts)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from ergon_site.access.database.clock import database_time
 from providers import calls
-from providers.calls import settling
+from providers.calls import rating, settling
 from providers.core.exchange import CallRequest, Who
 from providers.core.gate import Decision
 from providers.core.histogram import FEW_ATTEMPTS, HOUR, rates_of
@@ -91,7 +91,7 @@ def test_rates_are_those_of_the_hour_with_the_calls_just_settled(
     settle([success(who, duration=duration) for duration in durations for who in (WHO, OTHER)])
     for who in (WHO, OTHER):
         if settle is settling.settle_together and not sql.is_postgresql():
-            settling.rate(Gate.objects.get(**who._asdict()).pk, who)  # as whoever settles does afterwards
+            rating.rate(Gate.objects.get(**who._asdict()).pk, who)  # as whoever settles does afterwards
         if settle is one_by_one and shown(who)[-1] >= FEW_ATTEMPTS:
             continue  # which are rated once a second
         assert shown(who) == pytest.approx(computed(who), abs=0.001)

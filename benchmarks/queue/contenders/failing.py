@@ -1,14 +1,14 @@
-"""Ergon with the shipped policy, and among its jobs a thousand that fail and wait a minute for their next attempt."""
+"""Ergon with the shipped policy, and before its jobs a thousand that fail and wait a minute for their next attempt."""
 
-from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any
 
 from benchmarks.queue.contenders.ergon import Ergon
 from benchmarks.queue.jobs import FAILING, payload
 
-EVERY = 20
+COUNT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +30,11 @@ class Failing(Ergon):
     def submit_many(self, numbers: range) -> None:
         from engines import transactions
 
-        transactions.submit_many(self.pipeline, map(transactions.Draft, _with_failing(numbers)))
+        # They have failed, and wait, before the jobs that warm up are done.
+        payloads = chain(repeat(payload(FAILING), COUNT), map(payload, numbers))
+        transactions.submit_many(self.pipeline, map(transactions.Draft, payloads))
 
     def unsettled(self) -> int:
         from engines.models import TransactionRecord
 
         return TransactionRecord.objects.filter(finished_at=None, error=None).count()
-
-
-def _with_failing(numbers: range) -> Iterator[dict[str, Any]]:
-    for number in numbers:
-        yield payload(number)
-        if number % EVERY == 0:
-            yield payload(FAILING)
