@@ -1,18 +1,7 @@
 #!/usr/bin/env python
 """Ergon's command line."""
 
-import gc
-import os
-import sys
-
-
-def main() -> None:
-    gc.disable()  # until everything is loaded: of that nothing is garbage, and to look takes a seventh of a start
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ergon_site.settings")
-    from ergon_site.command_line import run
-
-    run(sys.argv)
-
+from ergon_site.__main__ import main
 
 if __name__ == "__main__":
     main()

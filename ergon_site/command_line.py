@@ -16,6 +16,7 @@ from ergon_site.access import pending_migrations
 from ergon_site.apps import CeleryResults
 
 WRONG_USAGE = 2
+PACKAGES = Path(__file__).resolve().parent.parent
 OWN_COMMANDS = ("engines", "facts", "providers", "ergon_site/access")
 
 
@@ -38,7 +39,7 @@ def run(argv: list[str]) -> None:
 
 def _is_own(command: str) -> bool:
     """Whether a command is Ergon's. Known by its file: Django knows commands once all apps are loaded."""
-    folders = (settings.BASE_DIR / app / "management" / "commands" for app in OWN_COMMANDS)
+    folders = (PACKAGES / app / "management" / "commands" for app in OWN_COMMANDS)
     return command in {"help", "--help"} or any((folder / f"{Path(command).name}.py").exists() for folder in folders)
 
 

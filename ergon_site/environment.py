@@ -172,7 +172,7 @@ def artifact_storage(folder: Path) -> Parser:
             return {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": folder, **modes}}
         options = json_object(value)
         require(options.get("bucket_name"), 'must name a bucket, such as {"bucket_name": "artifacts"}')
-        missing = "is set, but django-storages is missing: install requirements/s3.txt"
+        missing = "is set, but django-storages is missing: install ergon[s3], or requirements/s3.txt of a clone"
         require(find_spec("storages") and find_spec("boto3"), missing)
         # One part at a time: several at once would be in memory together. What is read passes through a file likewise.
         transfer = import_module("boto3.s3.transfer").TransferConfig(use_threads=False)

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 from django.core.management.utils import get_random_secret_key
 from django.templatetags.static import static
 
-from ergon_site import databases, environment
+from ergon_site import BASE_DIR, TEMPLATES as PAGES, databases, environment
 from ergon_site.telemetry import logging_to
 from facts.core import limits
 
@@ -44,7 +44,6 @@ def keep_secret_key(folder: Path) -> str:
     return path.read_text()
 
 
-BASE_DIR: Final = Path(__file__).resolve().parent.parent
 DATA_DIR = read("ERGON_DATA_DIR", environment.folder, default=str(BASE_DIR / "var"))
 
 # Ergon
@@ -183,7 +182,7 @@ WSGI_APPLICATION = "ergon_site.wsgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [PAGES],
         "OPTIONS": {
             "loaders": [
                 (
@@ -235,7 +234,10 @@ def exports(signal: str) -> bool:
     if not named or read("OTEL_SDK_DISABLED", environment.flag, default="0"):
         return False
     if find_spec("opentelemetry.exporter") is None or find_spec("opentelemetry.exporter.otlp") is None:
-        refuse(named[0], "is set, but the exporter is missing: install requirements/production.txt")
+        refuse(
+            named[0],
+            "is set, but the exporter is missing: install ergon[production], or requirements/production.txt of a clone",
+        )
     return True
 
 

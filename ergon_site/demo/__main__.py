@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from subprocess import DEVNULL, STDOUT, Popen, TimeoutExpired
@@ -19,12 +20,17 @@ import django
 from django.core.management import call_command
 from django.db import connection, connections
 
-from ergon_site import embedded
+from ergon_site import BASE_DIR, embedded
 
-BASE_DIR = Path(__file__).resolve().parent.parent.parent
 LOGIN = {"username": "admin", "password": "demo"}
 
 REPORTS = ["python", "-m", "engines.executors", "--handlers", "ergon_site.demo.handlers"]
+# A clone has an environment of its own; who has installed Ergon has activated one.
+COMMANDS = (
+    ". .venv/bin/activate && . {folder}/env.sh && python manage.py status"
+    if (BASE_DIR / "manage.py").exists()
+    else ". {folder}/env.sh && ergon status"
+)
 # The codes of processes that were told to end.
 ENDED_WELL = (0, -signal.SIGTERM, -signal.SIGINT, -signal.SIGKILL)
 LOOK_EVERY = 0.2
@@ -34,17 +40,17 @@ PROCESSES = {
     " --blocking-threads 8 --backpressure 64 ergon_site.wsgi:application",
     "worker": "celery --quiet -A ergon_site worker --concurrency 1 --loglevel WARNING"
     " --without-gossip --without-mingle",
-    "consumer": "python manage.py consume",
-    "producer": "python manage.py produce notifications",
-    "forwarder": "python manage.py forward",
-    "upkeep": "python manage.py maintain",
+    "consumer": "python -m ergon_site consume",
+    "producer": "python -m ergon_site produce notifications",
+    "forwarder": "python -m ergon_site forward",
+    "upkeep": "python -m ergon_site maintain",
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m ergon_site.demo", description=__doc__)
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="ergon demo", description=__doc__)
     parser.add_argument("--port", type=int, default=8000, help="where the console listens (default 8000)")
-    port = parser.parse_args().port
+    port = parser.parse_args(arguments).port
     is_stopped = Event()
 
     def stop(number: int, _frame: object) -> NoReturn:
@@ -163,7 +169,7 @@ def _welcome(port: int, folder: Path) -> None:
   log in as       {LOGIN["username"]}
   password        {LOGIN["password"]}
   API reference   http://127.0.0.1:{port}/api/docs/
-  commands        . .venv/bin/activate && . {folder}/env.sh && python manage.py status
+  commands        {COMMANDS.format(folder=folder)}
   Ctrl-C ends everything; the data stays in {folder}.
 """,
         flush=True,

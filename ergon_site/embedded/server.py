@@ -86,7 +86,7 @@ def free_port() -> int:
 def package_of(name: str) -> Path:
     spec = find_spec(name)
     if spec is None or not spec.submodule_search_locations:
-        msg = f"the package {name} is missing: install requirements/dev.txt"
+        msg = f"the package {name} is missing: install ergon[demo], or requirements/dev.txt of a clone"
         raise ServerError(msg)
     return Path(spec.submodule_search_locations[0])
 
