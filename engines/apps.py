@@ -1,6 +1,16 @@
-from django.apps import AppConfig
+from django.core import checks
+
+from engines import logs
+from engines.checks import check_settings, check_tasks
+from ergon_site.access.app_config import ErgonAppConfig
 
 
-class EnginesConfig(AppConfig):
+class EnginesConfig(ErgonAppConfig):
+    default = True
     name = "engines"
-    default_auto_field = "django.db.models.BigAutoField"
+    needs = ("ergon_site.access",)
+
+    def ready(self) -> None:
+        logs.use_logging()
+        checks.register(check_settings)
+        checks.register(check_tasks)

@@ -1,12 +1,42 @@
 """The settings of the engines, read once into one frozen value."""
 
+import os
+from collections import ChainMap
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from django.conf import settings as django_settings
+from engines.executors.settings import ExecutorSettings, executors_in, inherited
+from ergon_site.access import conf
 
-from engines.executors.settings import ExecutorSettings, executors_in
+DEFAULTS: dict[str, Any] = {
+    "CELERY_BROKER_URL": None,
+    "ERGON_ABANDONED_GRACE": 30.0,
+    "ERGON_BATCH": None,
+    "ERGON_CANCEL_GRACE": 1.0,
+    "ERGON_CONCURRENCY": None,
+    "ERGON_DATABASE_TIMEOUT": 10.0,
+    "ERGON_DRAIN": False,
+    "ERGON_EXECUTORS": {},
+    "ERGON_EXECUTOR_VARIABLES": (),
+    "ERGON_GRACE": 25.0,
+    "ERGON_JSON": False,
+    "ERGON_LEASE_SECONDS": 30.0,
+    "ERGON_LIMIT": None,
+    "ERGON_METRICS_PORT": None,
+    "ERGON_PAYLOAD_LIMIT": 1024 * 1024,
+    "ERGON_PROCESSES": 1,
+    "ERGON_RESULT_LIMIT": 1024 * 1024,
+    "ERGON_SERVICES": {},
+    "ERGON_START_TIMEOUT": 60.0,
+    "ERGON_TASKS": (),
+    "ERGON_TIMEOUT": None,
+    "ERGON_TRACE_URL": "",
+}
+
+setting = partial(conf.setting, defaults=DEFAULTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +54,7 @@ class EngineSettings:
     data_folder: Path
     trace_url: str
     chores: dict[str, tuple[float, str]]
-    # Functions and modules by their names, loaded by whoever calls them: commands start sooner without.
+    # Of the installed apps: functions and modules by their names, loaded by whoever calls them.
     findings: tuple[str, ...]
     blockers: tuple[str, ...]
     replayers: tuple[str, ...]
@@ -48,20 +78,21 @@ class EngineSettings:
 @cache
 def settings() -> EngineSettings:
     return EngineSettings(
-        lease=django_settings.ERGON_LEASE_SECONDS,
-        database_timeout=django_settings.ERGON_DATABASE_TIMEOUT,
-        start_timeout=django_settings.ERGON_START_TIMEOUT,
-        payload_limit=django_settings.ERGON_PAYLOAD_LIMIT,
-        result_limit=django_settings.ERGON_RESULT_LIMIT,
-        tasks=django_settings.ERGON_TASKS,
-        services=django_settings.ERGON_SERVICES,
-        executors=executors_in(django_settings.ERGON_EXECUTORS),
-        executor_environment=django_settings.ERGON_EXECUTOR_ENVIRONMENT,
-        broker_url=django_settings.CELERY_BROKER_URL,
-        data_folder=django_settings.DATA_DIR,
-        trace_url=django_settings.ERGON_TRACE_URL,
-        chores=django_settings.ERGON_CHORES,
-        findings=django_settings.ERGON_FINDINGS,
-        blockers=django_settings.ERGON_BLOCKERS,
-        replayers=django_settings.ERGON_REPLAYERS,
+        lease=setting("ERGON_LEASE_SECONDS"),
+        database_timeout=setting("ERGON_DATABASE_TIMEOUT"),
+        start_timeout=setting("ERGON_START_TIMEOUT"),
+        payload_limit=setting("ERGON_PAYLOAD_LIMIT"),
+        result_limit=setting("ERGON_RESULT_LIMIT"),
+        tasks=tuple(setting("ERGON_TASKS")),
+        services=setting("ERGON_SERVICES"),
+        executors=executors_in(setting("ERGON_EXECUTORS")),
+        # Given on to executors, not read.
+        executor_environment=inherited(os.environ, tuple(setting("ERGON_EXECUTOR_VARIABLES"))),  # noqa: TID251
+        broker_url=setting("CELERY_BROKER_URL"),
+        data_folder=conf.data_folder(),
+        trace_url=setting("ERGON_TRACE_URL"),
+        chores=dict(ChainMap(*conf.declared_by_apps("ergon_chores"))),
+        findings=tuple(chain(*conf.declared_by_apps("ergon_findings"))),
+        blockers=tuple(chain(*conf.declared_by_apps("ergon_blockers"))),
+        replayers=tuple(chain(*conf.declared_by_apps("ergon_replayers"))),
     )

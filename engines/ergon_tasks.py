@@ -5,6 +5,7 @@ import socket
 from contextlib import suppress
 from typing import Any
 
+from django.apps import apps
 from django.utils import timezone
 from django_tasks.base import TaskContext, TaskError, TaskResult, TaskResultStatus
 from django_tasks.signals import task_finished, task_started
@@ -12,7 +13,6 @@ from django_tasks.utils import get_exception_traceback, get_module_path, normali
 
 from engines.conf import settings
 from engines.connectors.broker import BrokerConnector
-from engines.connectors.facts import FactsConnector
 from engines.core.errors import ExceptionType, TransactionException, UnrunnableError, raised
 from engines.drivers.attempts import current_attempt
 from engines.task_backend import RUNNER, UnregisteredTaskError, call_in, make_result
@@ -31,10 +31,13 @@ def broker(pipeline: str) -> BrokerConnector:
     return BrokerConnector(url, pipeline)
 
 
-@connector("facts")
-def facts(pipeline: str) -> FactsConnector:
-    """The consumer of a boundary that has the pipeline's name; a task may append to any boundary with it."""
-    return FactsConnector(pipeline)
+if apps.is_installed("facts"):
+    from engines.connectors.facts import FactsConnector
+
+    @connector("facts")
+    def facts(pipeline: str) -> FactsConnector:
+        """The consumer of a boundary that has the pipeline's name; a task may append to any boundary with it."""
+        return FactsConnector(pipeline)
 
 
 @task(RUNNER)

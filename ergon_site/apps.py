@@ -1,4 +1,8 @@
+from importlib import import_module
+from typing import Any
+
 from django.apps import apps
+from django.conf import settings
 from django.contrib.admin.apps import SimpleAdminConfig
 from django_celery_results.apps import CeleryResultConfig
 
@@ -14,20 +18,19 @@ class ConsoleConfig(SimpleAdminConfig):
     def ready(self) -> None:
         from django.contrib.admin.checks import check_dependencies
         from django.core.checks import Tags, register
-        from django.core.signals import request_started
-        from django.db.backends.signals import connection_created
-
-        from ergon_site import checks, databases
 
         # Users stand under the same heading in breadcrumbs as in the menu.
         apps.get_app_config("auth").verbose_name = "Access"
         register(check_dependencies, Tags.admin)
-        register(checks.check_console, Tags.admin)
-        register(checks.check_tasks)
-        register(checks.check_certificate_header, deploy=True)
-        # No row's signal: the only place that every connection of every thread passes, and once in its life.
-        connection_created.connect(databases.check_new_connection)
-        request_started.connect(databases.close_if_replaced)
+        register(_check_pages, Tags.admin)
+
+
+def _check_pages(app_configs: Any, **_: Any) -> list[Any]:
+    """Django's check of admin pages, once they are loaded: only the addresses do that."""
+    from django.contrib.admin.checks import check_admin_app
+
+    import_module(settings.ROOT_URLCONF)
+    return list(check_admin_app(app_configs))
 
 
 class CeleryResults(CeleryResultConfig):

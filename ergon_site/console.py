@@ -1,24 +1,37 @@
 """The console: Django's admin as the one place for operators."""
 
-from functools import partial
+from collections.abc import Iterator
+from functools import cache, partial
+from importlib import import_module
 from typing import Any, NamedTuple
 
+from django.apps import apps
+from django.conf import settings
+from django.contrib import admin
+from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import PasswordChangeView
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import InvalidPage
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse_lazy
+from django.templatetags.static import static
+from django.urls import NoReverseMatch, URLPattern, path, reverse, reverse_lazy
 from django.utils import timezone
+from django.utils.decorators import method_decorator
+from django.utils.text import capfirst
 from unfold.sites import UnfoldAdminSite
 
 from engines.reads import executors
 from ergon_site.access import addresses
-from ergon_site.access.console.pages import holds
+from ergon_site.access.console.pages import PAGES, holds
 from ergon_site.access.console.password_forms import LoginForm, PasswordForm
 from ergon_site.access.core.roles import Right
+from ergon_site.console_templates import rendered
 from ergon_site.dashboard import page as dashboard
+
+APPS = ("ergon_site.access", "engines", "providers", "facts")
+STOCK = {"auth.User", "auth.Group", "django_celery_results.GroupResult", "django_celery_results.TaskResult"}
 
 
 class Entry(NamedTuple):
@@ -31,48 +44,95 @@ class Entry(NamedTuple):
 
 
 ENTRIES = {
-    "": [Entry("Dashboard", "space_dashboard", "admin:index")],
+    "": [Entry("Dashboard", "space_dashboard", "ergon:index")],
     "Engines": [
-        Entry("Transactions", "swap_vert", "admin:engines_transactionrecord_changelist"),
-        Entry("Dead-letter groups", "mark_email_unread", "admin:engines_deadlettergroup_changelist"),
-        Entry("Bulk operations", "dynamic_feed", "admin:engines_bulkoperation_changelist"),
-        Entry("Pipelines", "conveyor_belt", "admin:engines_pipeline_changelist"),
-        Entry("Policies", "tune", "admin:engines_policy_changelist"),
-        Entry("Schedules", "calendar_clock", "admin:engines_schedule_changelist"),
-        Entry("Workers", "memory", "admin:engines_worker_changelist"),
-        Entry("Executors", "terminal", "admin:engines_executor_list"),
+        Entry("Transactions", "swap_vert", "ergon:engines_transactionrecord_changelist"),
+        Entry("Dead-letter groups", "mark_email_unread", "ergon:engines_deadlettergroup_changelist"),
+        Entry("Bulk operations", "dynamic_feed", "ergon:engines_bulkoperation_changelist"),
+        Entry("Pipelines", "conveyor_belt", "ergon:engines_pipeline_changelist"),
+        Entry("Policies", "tune", "ergon:engines_policy_changelist"),
+        Entry("Schedules", "calendar_clock", "ergon:engines_schedule_changelist"),
+        Entry("Workers", "memory", "ergon:engines_worker_changelist"),
+        Entry("Executors", "terminal", "ergon:engines_executor_list"),
     ],
     "Providers": [
-        Entry("Capabilities", "monitor_heart", "admin:providers_gate_changelist"),
-        Entry("Attempts", "call_made", "admin:providers_providerexecutionmetric_changelist"),
-        Entry("Events", "history", "admin:providers_providerevent_changelist"),
-        Entry("Provider policies", "rule_settings", "admin:providers_providerpolicyrow_changelist"),
-        Entry("Task executions", "task_alt", "admin:providers_taskexecution_changelist"),
-        Entry("Outbox letters", "outbox", "admin:providers_outboxletter_changelist"),
+        Entry("Capabilities", "monitor_heart", "ergon:providers_gate_changelist"),
+        Entry("Attempts", "call_made", "ergon:providers_providerexecutionmetric_changelist"),
+        Entry("Events", "history", "ergon:providers_providerevent_changelist"),
+        Entry("Provider policies", "rule_settings", "ergon:providers_providerpolicyrow_changelist"),
+        Entry("Task executions", "task_alt", "ergon:providers_taskexecution_changelist"),
+        Entry("Outbox letters", "outbox", "ergon:providers_outboxletter_changelist"),
     ],
     "Facts": [
-        Entry("Boundaries", "fence", "admin:facts_boundary_changelist"),
-        Entry("Consumers", "move_to_inbox", "admin:facts_consumer_changelist"),
-        Entry("Facts", "receipt", "admin:facts_fact_changelist"),
-        Entry("Forwarded facts", "forward_to_inbox", "admin:facts_forwardedfact_changelist"),
-        Entry("Artifacts", "attach_file", "admin:facts_artifact_changelist"),
-        Entry("Zones", "location_on", "admin:facts_zone_changelist"),
+        Entry("Boundaries", "fence", "ergon:facts_boundary_changelist"),
+        Entry("Consumers", "move_to_inbox", "ergon:facts_consumer_changelist"),
+        Entry("Facts", "receipt", "ergon:facts_fact_changelist"),
+        Entry("Forwarded facts", "forward_to_inbox", "ergon:facts_forwardedfact_changelist"),
+        Entry("Artifacts", "attach_file", "ergon:facts_artifact_changelist"),
+        Entry("Zones", "location_on", "ergon:facts_zone_changelist"),
     ],
     "Access": [
-        Entry("API clients", "key", "admin:access_apiclient_changelist", Right.ADMINISTER),
-        Entry("Users", "group", "admin:auth_user_changelist", Right.ADMINISTER),
-        Entry("Roles", "badge", "admin:access_role_changelist", Right.ADMINISTER),
-        Entry("Audit entries", "receipt_long", "admin:access_auditentry_changelist", Right.AUDIT),
+        Entry("API clients", "key", "ergon:access_apiclient_changelist", Right.ADMINISTER),
+        Entry("Users", "group", "ergon:auth_user_changelist", Right.ADMINISTER),
+        Entry("Roles", "badge", "ergon:access_role_changelist", Right.ADMINISTER),
+        Entry("Audit entries", "receipt_long", "ergon:access_auditentry_changelist", Right.AUDIT),
     ],
-    "Integrate": [Entry("API reference", "integration_instructions", "docs")],
+    "Integrate": [Entry("API reference", "integration_instructions", "ergon-api-reference")],
 }
 MENU = list(ENTRIES.items())
+# What the theme looks up in the settings, under the name that a site gives it.
+THEME: dict[str, Any] = {
+    "SITE_TITLE": "Ergon",
+    "SITE_HEADER": "Ergon",
+    "SITE_SUBHEADER": "Work that must not get lost",
+    "SITE_SYMBOL": "conveyor_belt",
+    "SITE_URL": None,
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda _: static("ergon/favicon.svg")}],
+    "STYLES": [lambda _: static("ergon/console.css")],
+    "SHOW_HISTORY": False,
+    "SHOW_VIEW_ON_SITE": False,
+    "COLORS": {
+        "primary": {
+            "50": "oklch(97% .014 254.6)",
+            "100": "oklch(93.2% .032 255.6)",
+            "200": "oklch(88.2% .059 254.1)",
+            "300": "oklch(80.9% .105 251.8)",
+            "400": "oklch(70.7% .165 254.6)",
+            "500": "oklch(62.3% .214 259.8)",
+            "600": "oklch(54.6% .245 262.9)",
+            "700": "oklch(48.8% .243 264.4)",
+            "800": "oklch(42.4% .199 265.6)",
+            "900": "oklch(37.9% .146 265.5)",
+            "950": "oklch(28.2% .091 267.9)",
+        },
+    },
+    "BORDER_RADIUS": "6px",
+    "SIDEBAR": {
+        "show_search": False,
+        "show_all_applications": False,
+        "navigation": "ergon_site.console.menu",
+    },
+}
 
 
 class Console(UnfoldAdminSite):
+    """Ergon's pages: the admin site of Ergon's own settings, and a second one beside the admin of another project."""
+
+    settings_name = "ERGON_CONSOLE"
     index_title = "Dashboard"
     login_form = LoginForm
     index_template = "console/dashboard.html"
+
+    def __init__(self, name: str = "ergon") -> None:
+        super().__init__(name)
+
+    def admin_view(self, view: Any, cacheable: bool = False) -> Any:  # noqa: FBT001, FBT002 (Django's)
+        return super().admin_view(rendered(view), cacheable)
+
+    @method_decorator(login_not_required)
+    def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        page: HttpResponse = rendered(super().login)(request, extra_context)
+        return page
 
     def register(self, model_or_iterable: Any, admin_class: Any = None, **options: Any) -> None:
         """Register models, also those with a key of several columns: their pages say how a row is addressed."""
@@ -95,7 +155,7 @@ class Console(UnfoldAdminSite):
         request.current_app = self.name
         page = PasswordChangeView.as_view(
             form_class=partial(PasswordForm, address=addresses.client_address(request)),
-            success_url=reverse_lazy("admin:password_change_done"),
+            success_url=reverse_lazy("ergon:password_change_done"),
             extra_context={**self.each_context(request), **(extra_context or {})},
         )
         return page(request)
@@ -129,15 +189,53 @@ def _executors(request: HttpRequest) -> dict[str, Any]:
     return {"executors": executors.list_executors(), "read_at": timezone.now()}
 
 
+@cache
+def console() -> Console:
+    """The console with its pages: the project's admin site, if that is Ergon's, or a site beside it."""
+    if not hasattr(settings, Console.settings_name):
+        setattr(settings, Console.settings_name, THEME)
+    for app in APPS:
+        if apps.is_installed(app):
+            import_module(f"{app}.admin")
+    site: Any = admin.site
+    console = site if isinstance(site, Console) else Console()
+    if console is site:
+        admin.autodiscover()
+    # People and Celery's results have stock pages, on which they would be written and deleted unaudited.
+    for model in [model for model in console._registry if model._meta.label in STOCK]:  # noqa: SLF001
+        console.unregister(model)
+    for model, page in PAGES.items():
+        console.register(model, page)
+    return console
+
+
 def menu(request: HttpRequest) -> list[dict[str, Any]]:
     """The sidebar: what this person may see."""
     groups = []
-    for title, entries in MENU:
+    for title, entries in [*MENU, *_entries_of_the_project(request)]:
         shown = [
-            {"title": entry.title, "icon": entry.icon, "link": reverse_lazy(entry.address)}
+            {"title": entry.title, "icon": entry.icon, "link": link}
             for entry in entries
-            if holds(request, entry.right)
+            if holds(request, entry.right) and (link := _address(entry))
         ]
         if shown:
             groups.append({"title": title, "separator": bool(title), "items": shown})
     return groups
+
+
+def _address(entry: Entry) -> str:
+    """Where an entry leads; empty if its app is not installed."""
+    try:
+        return reverse(entry.address)
+    except NoReverseMatch:
+        return ""
+
+
+def _entries_of_the_project(request: HttpRequest) -> Iterator[tuple[str, list[Entry]]]:
+    """The pages that apps of the project have registered with the console."""
+    for app in console().get_app_list(request):
+        names = [model["model"] for model in app["models"] if model["model"] not in PAGES]
+        if names:
+            address = "ergon:{0.app_label}_{0.model_name}_changelist"
+            entries = [(one._meta.verbose_name_plural, address.format(one._meta)) for one in names]  # noqa: SLF001
+            yield app["name"], [Entry(capfirst(title), "table_rows", where) for title, where in entries]

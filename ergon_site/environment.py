@@ -4,8 +4,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -21,11 +20,6 @@ SHORTEST_SECRET_KEY = 50
 HIGHEST_PORT = 65_535
 SHORTEST_SESSION = 60
 S3_MEMORY = 1024 * 1024
-# What a program needs to be found and to run, in its own language and time zone, and to send its spans.
-EXECUTOR_VARIABLES = (
-    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LANG", "LANGUAGE", "LC_*", "TZ"),
-    *("PYTHON*", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "JAVA_HOME", "NODE_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "OTEL_*"),
-)
 
 Parser = Callable[[str], Any]
 T = TypeVar("T")
@@ -145,12 +139,6 @@ def executors(value: str) -> dict[str, Any]:
         msg = f"cannot be used: {str(error).removeprefix('ERGON_EXECUTORS: ')}"
         raise ValueError(msg) from None
     return told
-
-
-def inherited(environ: Mapping[str, str], more: tuple[str, ...] = ()) -> dict[str, str]:
-    """The variables that an executor gets from the worker."""
-    allowed = (*EXECUTOR_VARIABLES, *more)
-    return {name: value for name, value in environ.items() if any(fnmatchcase(name, one) for one in allowed)}
 
 
 def json_object(value: str) -> dict[str, Any]:

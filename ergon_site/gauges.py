@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from threading import Lock
 
 import structlog
+from django.apps import apps
 from django.db import DatabaseError, connections
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -15,9 +16,13 @@ from engines.models import Pipeline
 from engines.reads import executors, status
 from ergon_site.access.database.clock import database_time
 from facts.core.gates import Gate
-from facts.reads import health
 from providers.core.breaker import BreakerState
-from providers.reads import health as calling
+
+HAS_FACTS, HAS_PROVIDERS = apps.is_installed("facts"), apps.is_installed("providers")
+if HAS_FACTS:
+    from facts.reads import health
+if HAS_PROVIDERS:
+    from providers.reads import health as calling
 
 log = structlog.get_logger("ergon.gauges")
 
@@ -37,7 +42,8 @@ class Gauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         try:
-            yield from [*_of_engines(), *_of_executors(), *_of_boundaries(), *_of_providers()]
+            boundaries, calls = _of_boundaries() if HAS_FACTS else (), _of_providers() if HAS_PROVIDERS else ()
+            yield from [*_of_engines(), *_of_executors(), *boundaries, *calls]
         except DatabaseError as error:
             # The other numbers must be there all the same, at such a time above all.
             log.warning("gauges_unread", error=headline(error))

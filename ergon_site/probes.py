@@ -5,7 +5,6 @@ from collections.abc import Callable
 from http import HTTPStatus
 from ipaddress import ip_address
 
-from django.conf import settings
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -16,7 +15,9 @@ from rest_framework.views import APIView
 
 from ergon_site.access import api_identity, pending_migrations
 from ergon_site.access.api import problems, throttling
+from ergon_site.access.api.conventions import Conventional
 from ergon_site.access.api.throttling import ClientRate
+from ergon_site.access.conf import setting
 from ergon_site.gauges import Gauges
 
 Handler = Callable[[HttpRequest], HttpResponse]
@@ -65,7 +66,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
         is_local = False  # a server that listens on a socket in the file system tells of no address
     # Behind a proxy on this host every caller looks local: a forwarded request never is.
     if is_local and not any(header in request.META for header in FORWARDED):
-        verdict = throttling.admit("metrics:this host", settings.ERGON_METRICS_RATE)
+        verdict = throttling.admit("metrics:this host", setting("ERGON_METRICS_RATE"))
         wait = math.ceil(verdict.retry_after)
         return _exposition() if verdict.is_admitted else _refuse(Throttled(wait), **{"Retry-After": str(wait)})
     answer: HttpResponse = MetricsView.as_view()(request)
@@ -77,11 +78,11 @@ class MetricsRate(ClientRate):
 
     def allow_request(self, request: Request, view: object) -> bool:
         client = api_identity.caller_of(request).client_id
-        self.verdict = throttling.admit(f"metrics:client {client}", settings.ERGON_METRICS_RATE)
+        self.verdict = throttling.admit(f"metrics:client {client}", setting("ERGON_METRICS_RATE"))
         return self.verdict.is_admitted
 
 
-class MetricsView(APIView):
+class MetricsView(Conventional, APIView):
     """For callers from elsewhere, identified as in the API."""
 
     required_scope = "metrics:read"

@@ -10,7 +10,6 @@ from typing import Any, NoReturn, TypeVar
 
 from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 from django.core.management.utils import get_random_secret_key
-from django.templatetags.static import static
 
 from ergon_site import BASE_DIR, TEMPLATES as PAGES, databases, environment
 from ergon_site.telemetry import logging_to
@@ -56,7 +55,6 @@ ERGON_TASKS = read("ERGON_TASKS", environment.modules)
 ERGON_EXECUTORS = read("ERGON_EXECUTORS", environment.executors, default="{}")
 # What executors inherit: what programs need to run, and what the operator names besides.
 ERGON_EXECUTOR_VARIABLES = read("ERGON_EXECUTOR_VARIABLES", environment.variables)
-ERGON_EXECUTOR_ENVIRONMENT = environment.inherited(os.environ, ERGON_EXECUTOR_VARIABLES)
 ERGON_SERVICES = read("ERGON_SERVICES", environment.factories, default="{}")
 ERGON_LEASE_SECONDS = read("ERGON_LEASE_SECONDS", environment.seconds, default="30")
 # Peers to pull facts from: their addresses, and the folder with one file for each token.
@@ -78,23 +76,6 @@ ERGON_METRICS_PORT = read("ERGON_METRICS_PORT", environment.optional(environment
 ERGON_GRACE = read("ERGON_GRACE", environment.duration, default="25")
 ERGON_CANCEL_GRACE = read("ERGON_CANCEL_GRACE", environment.seconds, default="1")
 ERGON_ABANDONED_GRACE = read("ERGON_ABANDONED_GRACE", environment.seconds, default="30")
-# What other apps give `maintain` to do: every so many seconds, by a function that counts what it did.
-ERGON_CHORES = {
-    "artifacts_swept": (3600.0, "facts.artifacts.sweep"),
-    "failed_logins_forgotten": (600.0, "ergon_site.access.logins.forget"),
-    "message_ids_forgotten": (3600.0, "facts.ledger.forget"),
-    "providers_rated": (60.0, "providers.calls.rollup"),
-    "providers_pruned": (600.0, "providers.calls.prune_old"),
-    "dead_letters_published": (15.0, "providers.outbox.publish"),
-    "provider_outcomes_settled": (15.0, "providers.calls.journal.replay"),
-}
-# The engines know nothing of facts and providers. The doctor looks at all of them, whoever asks why a transaction waits
-# is told of breakers too, and providers replay their own dead letters.
-ERGON_FINDINGS = ("ergon_site.dashboard.providers.findings", "ergon_site.dashboard.facts.findings")
-ERGON_BLOCKERS = ("ergon_site.dashboard.providers.hindrances",)
-ERGON_REPLAYERS = ("providers.replaying",)
-ERGON_CELERY_APP = "ergon_site.celery.app"
-ERGON_PROVIDER_JOURNAL = DATA_DIR / "provider-journal.sqlite3"
 ERGON_API_RATE = read("ERGON_API_RATE", environment.rate, default="1000/s")
 ERGON_METRICS_RATE = read("ERGON_METRICS_RATE", environment.rate, default="10/s")
 ERGON_CERTIFICATE_HEADER = read("ERGON_CERTIFICATE_HEADER", environment.header)
@@ -183,13 +164,8 @@ TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
         "DIRS": [PAGES],
+        "APP_DIRS": True,
         "OPTIONS": {
-            "loaders": [
-                (
-                    "django.template.loaders.cached.Loader",
-                    ["django.template.loaders.filesystem.Loader", "ergon_site.static_files.AppTemplates"],
-                )
-            ],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
@@ -211,8 +187,8 @@ AUTH_PASSWORD_VALIDATORS = [
         ("CommonPasswordValidator", {}),
     )
 ]
-LOGIN_URL = "admin:login"
-LOGIN_REDIRECT_URL = "admin:index"
+LOGIN_URL = "ergon:login"
+LOGIN_REDIRECT_URL = "ergon:index"
 LANGUAGE_CODE = "en"
 FORMAT_MODULE_PATH = "ergon_site.formats"
 TIME_ZONE = "UTC"
@@ -302,38 +278,4 @@ SPECTACULAR_SETTINGS = {
         "drf_spectacular.hooks.postprocess_schema_enums",
         "ergon_site.access.api.schema.add_problems",
     ],
-}
-
-# Console
-UNFOLD = {
-    "SITE_TITLE": "Ergon",
-    "SITE_HEADER": "Ergon",
-    "SITE_SUBHEADER": "Work that must not get lost",
-    "SITE_SYMBOL": "conveyor_belt",
-    "SITE_URL": None,
-    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda _: static("ergon/favicon.svg")}],
-    "STYLES": [lambda _: static("ergon/console.css")],
-    "SHOW_HISTORY": False,
-    "SHOW_VIEW_ON_SITE": False,
-    "COLORS": {
-        "primary": {
-            "50": "oklch(97% .014 254.6)",
-            "100": "oklch(93.2% .032 255.6)",
-            "200": "oklch(88.2% .059 254.1)",
-            "300": "oklch(80.9% .105 251.8)",
-            "400": "oklch(70.7% .165 254.6)",
-            "500": "oklch(62.3% .214 259.8)",
-            "600": "oklch(54.6% .245 262.9)",
-            "700": "oklch(48.8% .243 264.4)",
-            "800": "oklch(42.4% .199 265.6)",
-            "900": "oklch(37.9% .146 265.5)",
-            "950": "oklch(28.2% .091 267.9)",
-        },
-    },
-    "BORDER_RADIUS": "6px",
-    "SIDEBAR": {
-        "show_search": False,
-        "show_all_applications": False,
-        "navigation": "ergon_site.console.menu",
-    },
 }

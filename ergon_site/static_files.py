@@ -16,8 +16,6 @@ from django.contrib.staticfiles import finders
 from django.contrib.staticfiles.storage import StaticFilesStorage
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.middleware.gzip import GZipMiddleware
-from django.template.base import Origin
-from django.template.loaders.app_directories import Loader as AppDirectoriesLoader
 from django.utils.cache import patch_vary_headers
 from whitenoise.middleware import WhiteNoiseMiddleware
 
@@ -29,8 +27,6 @@ COMPRESSIBLE = ("text/", "image/svg", "application/json", "application/javascrip
 # What asks for a part, or whether anything has changed, is answered by WhiteNoise.
 CONDITIONS = ("HTTP_RANGE", "HTTP_IF_MODIFIED_SINCE", "HTTP_IF_NONE_MATCH")
 MANY_FILES = 500
-# Charts are drawn on the server, and rows are sorted there.
-THEME, UNUSED = "unfold/layouts/skeleton.html", ("chart/chart.js", "alpine/alpine.sort.js")
 # Of answers of the API: below this the headers outweigh what is saved, and above it another copy would cost too much.
 LEAST, MOST = 1024, 4 * 1024 * 1024
 QUICKLY = 1
@@ -70,16 +66,6 @@ class StaticFiles(WhiteNoiseMiddleware):
         if is_hashed and first == fingerprint() and not settings.DEBUG:
             answer["Cache-Control"] = FOREVER
         return answer
-
-
-class AppTemplates(AppDirectoriesLoader):
-    """Templates of packages. That of the theme's pages is without the scripts that no page uses: 240 kB."""
-
-    def get_contents(self, origin: Origin) -> str:
-        contents = super().get_contents(origin)
-        if origin.template_name != THEME:
-            return contents
-        return "".join(line for line in contents.splitlines(keepends=True) if not any(one in line for one in UNUSED))
 
 
 class CompressedAnswers(GZipMiddleware):

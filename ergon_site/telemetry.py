@@ -20,6 +20,8 @@ _modules: dict[str, Any] = sys.modules
 _rich = _modules.setdefault("rich", None)
 import structlog  # noqa: E402
 
+from engines.logs import redact_errors  # noqa: E402 (loads it, too)
+
 if _rich is None:
     del _modules["rich"]
 
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExportResult
 
 SERVICE_NAME = "ergon"
-# The fields of log lines that repeat what exceptions, executors or other servers said.
-SAID = ("alarm", "error", "exception", "fault", "line", "reason", "traceback", "why")
 
 _is_started = False
 
@@ -177,7 +177,7 @@ def logging_to(*, terminal: bool) -> dict[str, Any]:
         if terminal
         else structlog.processors.JSONRenderer()
     )
-    written: list[Any] = [structlog.processors.format_exc_info, _redact_errors, renderer]
+    written: list[Any] = [structlog.processors.format_exc_info, redact_errors, renderer]
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -203,13 +203,4 @@ def _add_trace_ids(_logger: object, _method: str, event: MutableMapping[str, Any
     if context.is_valid:
         event["trace_id"] = trace.format_trace_id(context.trace_id)
         event["span_id"] = trace.format_span_id(context.span_id)
-    return event
-
-
-def _redact_errors(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Hides secrets in what exceptions said; in the message itself only where it comes with an exception."""
-    names = (*SAID, "event") if "exception" in event else SAID
-    for name in names:
-        if isinstance(event.get(name), str):
-            event[name] = redact_text(event[name])
     return event

@@ -1,29 +1,36 @@
-"""Every address."""
+"""Every address: of a whole site, or below a prefix of another project's."""
 
-from django.contrib import admin
+from importlib import import_module
+from typing import Any
+
+from django.apps import apps
 from django.urls import include, path
 from django.views.generic import RedirectView
-from django_celery_results.models import GroupResult, TaskResult
-from drf_spectacular.views import SpectacularSwaggerView
 
-from engines.api.urls import urlpatterns as engines
-from ergon_site.access.api.schema import SchemaView
-from ergon_site.access.api.urls import urlpatterns as access
-from facts.api.urls import urlpatterns as facts
-from providers.api.urls import urlpatterns as providers
+from ergon_site.access.app_config import require
 
-admin.autodiscover()
-# Celery's results are kept for programs; their stock pages would let people write and delete unaudited.
-admin.site.unregister([GroupResult, TaskResult])
+require("ergon_site.urls", "django.contrib.admin", "ergon_site.access", "engines")
 
-urlpatterns = [
-    # In one list, and what is called most first: an address is compared with one after the other.
-    path("api/v1/", include([*facts, *engines, *providers, *access])),
-    path("", RedirectView.as_view(pattern_name="admin:index")),
-    path("admin/", admin.site.urls),
-    path("api/schema/", SchemaView.as_view(), name="schema"),
-    path("api/docs/", SpectacularSwaggerView.as_view(url_name="schema"), name="docs"),
+from ergon_site.console import console  # noqa: E402 (which says less clearly what is missing)
+
+# What is called most first: an address is compared with one after the other.
+APPS = ("facts", "engines", "providers", "ergon_site.access")
+api = [one for app in APPS if apps.is_installed(app) for one in import_module(f"{app}.api.urls").urlpatterns]
+
+urlpatterns: list[Any] = [
+    path("api/v1/", include((api, "ergon-api"))),
+    path("", RedirectView.as_view(pattern_name="ergon:index")),
+    path("admin/", console().urls),
 ]
+if apps.is_installed("drf_spectacular"):
+    from drf_spectacular.views import SpectacularSwaggerView
+
+    from ergon_site.access.api.schema import SchemaView
+
+    urlpatterns += [
+        path("api/schema/", SchemaView.as_view(), name="ergon-api-schema"),
+        path("api/docs/", SpectacularSwaggerView.as_view(url_name="ergon-api-schema"), name="ergon-api-reference"),
+    ]
 
 handler400 = "ergon_site.access.api.problems.bad_request"
 handler403 = "ergon_site.access.api.problems.forbidden"

@@ -1,16 +1,33 @@
 from typing import Any
 
-from django.apps import AppConfig, apps as current
+from django.apps import apps as current
+from django.core import checks
 from django.core.management.base import CommandError
 from django.db.models.signals import post_migrate
 
+from ergon_site.access.app_config import ErgonAppConfig
 
-class FactsConfig(AppConfig):
+
+class FactsConfig(ErgonAppConfig):
+    default = True
     name = "facts"
-    default_auto_field = "django.db.models.BigAutoField"
+    needs = ("ergon_site.access",)
+    ergon_chores = {
+        "artifacts_swept": (3600.0, "facts.artifacts.sweep"),
+        "message_ids_forgotten": (3600.0, "facts.ledger.forget"),
+    }
+    ergon_findings = ("ergon_site.dashboard.facts.findings",)
 
     def ready(self) -> None:
         post_migrate.connect(_register_zone, sender=self)
+        checks.register(_check_settings)
+
+
+def _check_settings(**_: Any) -> list[checks.CheckMessage]:
+    from ergon_site.access.checks import setting_errors
+    from facts import conf
+
+    return list(setting_errors(conf.DEFAULTS))
 
 
 def _register_zone(*, using: str, apps: Any = current, **_: Any) -> None:

@@ -1,12 +1,24 @@
 from typing import Any
 
-from django.apps import AppConfig
 from django.core import checks
 
+from ergon_site.access.app_config import ErgonAppConfig
 
-class ProvidersConfig(AppConfig):
+
+class ProvidersConfig(ErgonAppConfig):
+    default = True
     name = "providers"
-    default_auto_field = "django.db.models.BigAutoField"
+    needs = ("ergon_site.access", "engines")
+    ergon_chores = {
+        "providers_rated": (60.0, "providers.calls.rollup"),
+        "providers_pruned": (600.0, "providers.calls.prune_old"),
+        "dead_letters_published": (15.0, "providers.outbox.publish"),
+        "provider_outcomes_settled": (15.0, "providers.calls.journal.replay"),
+    }
+    ergon_findings = ("ergon_site.dashboard.providers.findings",)
+    # Who asks why a transaction waits learns of breakers, too, and providers replay their own dead letters.
+    ergon_blockers = ("ergon_site.dashboard.providers.hindrances",)
+    ergon_replayers = ("providers.replaying",)
 
     def ready(self) -> None:
         checks.register(_check)

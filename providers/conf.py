@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from django.conf import settings as django_settings
+from ergon_site.access import conf
+
+DEFAULTS = {"CELERY_BROKER_URL": None, "ERGON_CELERY_APP": "ergon_site.celery.app"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +19,7 @@ class ProviderSettings:
 @cache
 def settings() -> ProviderSettings:
     return ProviderSettings(
-        broker_url=django_settings.CELERY_BROKER_URL,
-        celery_app=django_settings.ERGON_CELERY_APP,
-        journal=Path(django_settings.ERGON_PROVIDER_JOURNAL),
+        broker_url=conf.setting("CELERY_BROKER_URL", DEFAULTS),
+        celery_app=conf.setting("ERGON_CELERY_APP", DEFAULTS),
+        journal=conf.data_folder() / "provider-journal.sqlite3",
     )

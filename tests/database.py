@@ -69,9 +69,25 @@ def another(folder: Path) -> Iterator[str]:
             cursor.execute("VACUUM INTO %s", [str(folder / "another.sqlite3")])
         yield f"sqlite:///{folder}/another.sqlite3"
         return
+    with _made(_copy()) as address:
+        yield address
+
+
+@contextmanager
+def empty(folder: Path) -> Iterator[str]:
+    """The address of another database, without a table."""
+    if connection.vendor == "sqlite":
+        yield f"sqlite:///{folder}/empty.sqlite3"
+        return
+    with _made("template1") as address:
+        yield address
+
+
+@contextmanager
+def _made(template: str) -> Iterator[str]:
     name = f"another_{os.getpid()}_{time.monotonic_ns()}"
     with connection.cursor() as cursor:
-        cursor.execute(f"CREATE DATABASE {name} TEMPLATE {_copy()}")
+        cursor.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
     try:
         yield urlunsplit(urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}"))
     finally:

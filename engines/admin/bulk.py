@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from django.contrib import admin
 from django.http import HttpRequest
 from django.utils import timezone
 from unfold.decorators import display
@@ -19,6 +18,7 @@ from ergon_site.access import keyset
 from ergon_site.access.console.buttons import bar
 from ergon_site.access.console.cells import column, tag, two_lines, unbroken, words
 from ergon_site.access.console.lists import choice
+from ergon_site.access.console.pages import registered
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
 
@@ -46,7 +46,7 @@ def _turn(act: Act, title: str, description: str) -> Any:
     return act.ask(title, description, lambda row, **why: bulk.turn(row.pk, state, **why), f"The operation is {state}.")
 
 
-@admin.register(BulkOperation)
+@registered(BulkOperation)
 class BulkPage(ListedPage):
     related = ("group",)
     detail_template = "console/bulk.html"

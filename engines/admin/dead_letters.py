@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -21,7 +20,7 @@ from ergon_site.access.console.buttons import bar
 from ergon_site.access.console.cells import column, identifier, tag, unbroken, words
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.lists import choice, typed
-from ergon_site.access.console.pages import ReasonForm
+from ergon_site.access.console.pages import ReasonForm, registered
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
 
@@ -59,7 +58,7 @@ def _sentence(letter: DeadLetter) -> str:
     )
 
 
-@admin.register(DeadLetter)
+@registered(DeadLetter)
 class LettersPage(ReplayablePage):
     related = ("group",)
     detail_template = "console/dead_letter.html"
@@ -120,7 +119,7 @@ class LettersPage(ReplayablePage):
         uid = transactions.replay_letter(row.pk, by=by, reason=reason, **edited)
         record = TransactionRecord.objects.only("pk").filter(uid=uid).first()
         # What another source replays has no page here.
-        return reverse("admin:engines_transactionrecord_change", args=[record.pk]) if record else self.address(row.pk)
+        return reverse("ergon:engines_transactionrecord_change", args=[record.pk]) if record else self.address(row.pk)
 
     def reveal_row(self, row: DeadLetter, *, by: str) -> None:
         dead_letters.reveal(row.pk, by=by)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from django import forms
-from django.conf import settings as django_settings
 from django.db.models import Model
 from django.utils.html import format_html, format_html_join
 from unfold.widgets import (
@@ -88,7 +87,7 @@ class PipelineForm(forms.Form):
     executor = forms.CharField(
         required=False,
         max_length=100,
-        widget=Suggestions(lambda: sorted(django_settings.ERGON_EXECUTORS)),
+        widget=Suggestions(lambda: sorted(settings().executors)),
         help_text="The executor that runs the handlers. Choose either a task or an executor.",
     )
     direction = forms.ChoiceField(

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -26,7 +25,7 @@ from ergon_site.access.console.buttons import bar
 from ergon_site.access.console.cells import anchor, column, tag, two_lines, unbroken, words
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.lists import choice
-from ergon_site.access.console.pages import actor
+from ergon_site.access.console.pages import actor, registered
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
 
@@ -68,7 +67,7 @@ def _decide(act: Act, title: str, description: str) -> Any:
     )
 
 
-@admin.register(DeadLetterGroup)
+@registered(DeadLetterGroup)
 class GroupsPage(ListedPage):
     detail_template = "console/letter_group.html"
     actions_detail: ClassVar = ("mute", "resolve", "reopen", "replay_all", "discard_all")
@@ -139,6 +138,6 @@ class GroupsPage(ListedPage):
 
         def begin() -> str:
             operation = bulk.begin(verb, group.pk, terms, by=actor(request), reason=why)
-            return reverse("admin:engines_bulkoperation_change", args=[operation.pk])
+            return reverse("ergon:engines_bulkoperation_change", args=[operation.pk])
 
         return self.carry_out(request, begin, "Started. This page shows its progress.", group.pk)

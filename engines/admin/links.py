@@ -10,7 +10,7 @@ from engines.models import Pipeline, Policy
 
 def rows(model: str, **filters: Any) -> str:
     """The address of a list, filtered."""
-    return f"{reverse(f'admin:engines_{model}_changelist')}?{urlencode(filters)}"
+    return f"{reverse(f'ergon:engines_{model}_changelist')}?{urlencode(filters)}"
 
 
 def transactions(pipeline: str, state: str) -> str:
@@ -19,8 +19,8 @@ def transactions(pipeline: str, state: str) -> str:
 
 
 def pipeline(row: Pipeline) -> str:
-    return reverse("admin:engines_pipeline_change", args=[row.pk])
+    return reverse("ergon:engines_pipeline_change", args=[row.pk])
 
 
 def policy(row: Policy) -> str:
-    return reverse("admin:engines_policy_change", args=[row.pk])
+    return reverse("ergon:engines_policy_change", args=[row.pk])

@@ -86,7 +86,7 @@ class Act:
     is_dialog: bool = True
 
     def button(self, request: HttpRequest, row: Model, refusal: str = "") -> Button:
-        address = reverse(f"admin:engines_{row._meta.model_name}_{self.action}", args=[row.pk])  # noqa: SLF001
+        address = reverse(f"ergon:engines_{row._meta.model_name}_{self.action}", args=[row.pk])  # noqa: SLF001
         refusal = refusal if holds(request, self.right) else reason_missing(self.right)
         return Button(title=self.title, address=address, is_dialog=self.is_dialog, refusal=refusal)
 

@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.html import format_html
@@ -19,7 +19,7 @@ from engines.reads.status import Standing
 from ergon_site.access.console import drawing
 from ergon_site.access.console.buttons import bar
 from ergon_site.access.console.cells import anchor, column, with_note
-from ergon_site.access.console.pages import actor
+from ergon_site.access.console.pages import actor, registered
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
 from ergon_site.access.database.clock import database_time
@@ -79,7 +79,7 @@ CHANGE = {
 }
 
 
-@admin.register(Pipeline)
+@registered(Pipeline)
 class PipelinesPage(PausablePage):
     related = ("policy__active",)
     new = staticmethod(pipelines.create)

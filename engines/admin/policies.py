@@ -4,7 +4,6 @@ from dataclasses import fields
 from typing import Any, ClassVar
 
 from django import forms
-from django.contrib import admin
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest
 from unfold.widgets import UnfoldAdminSelectWidget
@@ -18,6 +17,7 @@ from engines.core.policy import RetryPolicy
 from engines.models import KINDS, Policy, PolicyVersion
 from ergon_site.access.console.cells import anchor, column
 from ergon_site.access.console.fields import WhyField
+from ergon_site.access.console.pages import registered
 from ergon_site.access.core import ruled
 from ergon_site.access.policies.page import PolicyPage
 from ergon_site.access.policies.sections import Drawing, Layout
@@ -41,7 +41,7 @@ class NewPolicyForm(forms.Form):
     reason = WhyField()
 
 
-@admin.register(Policy)
+@registered(Policy)
 class PoliciesPage(PolicyPage):
     verbs = policies
     new_form = NewPolicyForm
@@ -83,7 +83,7 @@ class PoliciesPage(PolicyPage):
         return {"governed": row.pipelines.all()}
 
 
-@admin.register(PolicyVersion)
+@registered(PolicyVersion)
 class PolicyVersionsPage(VersionPage):
     verbs = policies
     detail_template = "console/pipeline_policy_version.html"

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from zoneinfo import ZoneInfo, available_timezones
 
 from django import forms
-from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
@@ -26,6 +25,7 @@ from engines.schedules import Plan
 from ergon_site.access.console.buttons import bar
 from ergon_site.access.console.cells import anchor, column, tag
 from ergon_site.access.console.fields import JsonField, WhyField
+from ergon_site.access.console.pages import registered
 from ergon_site.access.core.texts import sentence
 from ergon_site.access.database.clock import database_time
 
@@ -87,7 +87,7 @@ def is_late(row: Schedule) -> bool:
     return row.paused_at is None and row.next_run_at < timezone.now() - schedules.PUNCTUAL
 
 
-@admin.register(Schedule)
+@registered(Schedule)
 class SchedulesPage(PausablePage):
     related = ("pipeline",)
     new = staticmethod(schedules.create)

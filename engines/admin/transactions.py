@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from django.contrib import admin
 from django.db.models import Case, CharField, F, Q, Value, When
 from django.http import HttpRequest, HttpResponse
 from unfold.decorators import display
@@ -21,7 +20,7 @@ from ergon_site.access.console.buttons import bar
 from ergon_site.access.console.cells import column, identifier, tag, unbroken, words
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.lists import choice, choice_of, typed
-from ergon_site.access.console.pages import ReasonForm
+from ergon_site.access.console.pages import ReasonForm, registered
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
@@ -64,7 +63,7 @@ def _between(first: Any, last: Any) -> str:
     return span((last - first).total_seconds()) if first and last else ""
 
 
-@admin.register(TransactionRecord)
+@registered(TransactionRecord)
 class TransactionsPage(ReplayablePage):
     related = ("pipeline",)
     detail_template = "console/transaction.html"

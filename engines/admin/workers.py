@@ -15,6 +15,7 @@ from engines.models import Worker
 from engines.reads import executors
 from ergon_site.access.console.cells import anchor, column, tag
 from ergon_site.access.console.detail import DetailPage
+from ergon_site.access.console.pages import registered
 from ergon_site.access.core.durations import span
 
 KINDS = {"running": "busy", "silent": "warning", "stopping": "warning", "ended": "plain", "dead": "bad"}
@@ -45,7 +46,7 @@ class AliveFilter(admin.SimpleListFilter):
         return queryset.filter(state=self.value())
 
 
-@admin.register(Worker)
+@registered(Worker)
 class WorkersPage(DetailPage):
     detail_template = "console/worker.html"
     empty_text = "No worker is running: manage.py consume starts one."

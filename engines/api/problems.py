@@ -9,7 +9,7 @@ from engines.core.errors import EngineError, PolicyError
 from engines.reads.filters import ListingError
 from engines.transactions import RefusedError, SubmissionError
 from ergon_site.access import api_identity
-from ergon_site.access.api import problems
+from ergon_site.access.api import conventions, problems
 from ergon_site.access.api.schema import also_refuses
 from ergon_site.access.api_identity import Caller
 
@@ -46,7 +46,7 @@ def answers(shape: Any, *refusals: int, status: int = 200) -> dict[Any, Any]:
     return {(status, "application/json"): shape, **also_refuses(*refusals)}
 
 
-class Refusing(problems.Refusing):
+class Refusing(conventions.Refusing):
     """A view whose verbs may refuse."""
 
     request: Any

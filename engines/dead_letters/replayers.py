@@ -1,4 +1,4 @@
-"""Replayers of dead letters whose source is not a pipeline: the modules that the setting `ERGON_REPLAYERS` names."""
+"""Replayers of dead letters whose source is not a pipeline: the modules that installed apps name."""
 
 from collections.abc import Sequence
 from importlib import import_module

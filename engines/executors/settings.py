@@ -3,12 +3,18 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any, NoReturn
 
 from engines.core.errors import EngineError
 from engines.executors.lines import LINE_LIMIT
 
 MOST_PROCESSES = 1000
+# What a program needs to be found and to run, in its own language and time zone, and to send its spans.
+INHERITED = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LANG", "LANGUAGE", "LC_*", "TZ"),
+    *("PYTHON*", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "JAVA_HOME", "NODE_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "OTEL_*"),
+)
 
 
 class ExecutorConfigurationError(EngineError, ValueError):
@@ -25,6 +31,12 @@ class ExecutorSettings:
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
     line_limit: int = LINE_LIMIT
+
+
+def inherited(environ: Mapping[str, str], more: tuple[str, ...] = ()) -> dict[str, str]:
+    """The variables that an executor gets from the worker."""
+    allowed = (*INHERITED, *more)
+    return {name: value for name, value in environ.items() if any(fnmatchcase(name, one) for one in allowed)}
 
 
 def executors_in(told: Mapping[str, Any]) -> dict[str, ExecutorSettings]:

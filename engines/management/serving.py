@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from engines import pipelines
+from engines.conf import setting
 from engines.core import failures
 from engines.core.errors import DependencyError, EngineError, LoopTimeout, UnreachableError, UnrunnableError
 from engines.management.base import hint_for
@@ -46,27 +46,27 @@ class ServingCommand(BaseCommand):
     direction: str
 
     def add_arguments(self, parser: CommandParser) -> None:
-        given, count = django_settings, whole(1, MOST)
+        count = whole(1, MOST)
         add = parser.add_argument
-        add("--drain", action="store_true", default=given.ERGON_DRAIN, help="stop when no transaction is due")
+        add("--drain", action="store_true", default=setting("ERGON_DRAIN"), help="stop when no transaction is due")
         at_once = "transactions at once in each pipeline, instead of the policy's number"
         claimed = "transactions claimed at once, instead of the policy's number"
         after = "how long running transactions may go on after SIGTERM (default 25); then they are given back"
         for option, metavar, kind, default, what in (
-            ("--limit", "N", count, given.ERGON_LIMIT, "start at most N transactions, then stop"),
-            ("--timeout", "SECONDS", some_seconds, given.ERGON_TIMEOUT, "stop after this time"),
-            ("--concurrency", "N", count, given.ERGON_CONCURRENCY, at_once),
-            ("--batch", "N", count, given.ERGON_BATCH, claimed),
-            ("--processes", "N", count, given.ERGON_PROCESSES, "number of processes (default 1)"),
-            ("--grace", "SECONDS", seconds, given.ERGON_GRACE, after),
+            ("--limit", "N", count, setting("ERGON_LIMIT"), "start at most N transactions, then stop"),
+            ("--timeout", "SECONDS", some_seconds, setting("ERGON_TIMEOUT"), "stop after this time"),
+            ("--concurrency", "N", count, setting("ERGON_CONCURRENCY"), at_once),
+            ("--batch", "N", count, setting("ERGON_BATCH"), claimed),
+            ("--processes", "N", count, setting("ERGON_PROCESSES"), "number of processes (default 1)"),
+            ("--grace", "SECONDS", seconds, setting("ERGON_GRACE"), after),
         ):
             add(option, metavar=metavar, type=kind, default=default, help=what)
-        add_metrics_port(parser, default=given.ERGON_METRICS_PORT)
+        add_metrics_port(parser, default=setting("ERGON_METRICS_PORT"))
         add("--supervised", action="store_true", help=argparse.SUPPRESS)
         add(
             "--json",
             action="store_true",
-            default=given.ERGON_JSON,
+            default=setting("ERGON_JSON"),
             help="print one JSON object per event, for programs",
         )
 
@@ -94,8 +94,8 @@ class ServingCommand(BaseCommand):
         given = Options(
             is_draining=options["drain"],
             **{name: options[name] for name in ("limit", "timeout", "concurrency", "batch")},
-            abandoned_grace=django_settings.ERGON_ABANDONED_GRACE,
-            cancel_grace=django_settings.ERGON_CANCEL_GRACE,
+            abandoned_grace=setting("ERGON_ABANDONED_GRACE"),
+            cancel_grace=setting("ERGON_CANCEL_GRACE"),
         )
         if getattr(self, "_called_from_command_line", False):
             gc.freeze()  # what is loaded by now stays: the collector need not go through it again and again

@@ -1,6 +1,6 @@
 """Blockers of transactions outside of the engines, such as the open breaker of a provider that they call.
 
-The engines know nothing of such things: the setting `ERGON_BLOCKERS` names functions that do.
+The engines know nothing of such things: installed apps name functions that do (`ergon_blockers`).
 """
 
 from collections.abc import Callable, Collection, Iterable

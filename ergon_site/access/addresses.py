@@ -3,8 +3,8 @@
 from typing import Any
 
 import structlog
-from django.conf import settings
 
+from ergon_site.access.conf import setting
 from ergon_site.access.core import addresses
 
 HEADER = "HTTP_X_FORWARDED_FOR"
@@ -19,9 +19,9 @@ def client_address(request: Any) -> str:
     `X-Forwarded-For` counts only if one of ERGON_TRUSTED_PROXIES has sent the request.
     """
     connected, forwarded = request.META.get("REMOTE_ADDR", ""), request.META.get(HEADER, "")
-    if forwarded and not addresses.is_among(connected, settings.ERGON_TRUSTED_PROXIES):
+    if forwarded and not addresses.is_among(connected, setting("ERGON_TRUSTED_PROXIES")):
         forwarded = ""
         if not _warned:  # once: a proxy may be missing from the settings, and all callers behind it count as one
             _warned.add(connected)
             log.warning("forwarded_address_ignored", address=connected, setting="ERGON_TRUSTED_PROXIES")
-    return addresses.caller(connected, forwarded, settings.ERGON_TRUSTED_PROXIES)
+    return addresses.caller(connected, forwarded, setting("ERGON_TRUSTED_PROXIES"))

@@ -1,7 +1,24 @@
-from django.apps import AppConfig
+from django.core.checks import register
+from django.core.signals import request_started
+from django.db.backends.signals import connection_created
+
+from ergon_site.access import checks
+from ergon_site.access.app_config import ErgonAppConfig
+from ergon_site.access.database import connections
 
 
-class AccessConfig(AppConfig):
+class AccessConfig(ErgonAppConfig):
+    default = True
     name = "ergon_site.access"
     label = "access"
     verbose_name = "Access"
+    needs = ("django.contrib.auth", "django.contrib.contenttypes")
+    ergon_chores = {"failed_logins_forgotten": (600.0, "ergon_site.access.logins.forget")}
+
+    def ready(self) -> None:
+        for check in (checks.check_project, checks.check_console, checks.check_reference):
+            register(check)
+        register(checks.check_certificate_header, deploy=True)
+        # No row's signal: the only place that every connection of every thread passes, and once in its life.
+        connection_created.connect(connections.check_new_connection)
+        request_started.connect(connections.close_if_replaced)

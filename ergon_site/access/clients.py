@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import Exists, Max, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce, Greatest, Now
 from django.utils import timezone
 
 from ergon_site.access import api_identity, audit
+from ergon_site.access.conf import setting
 from ergon_site.access.core import scopes, terms, tokens
 from ergon_site.access.core.tokens import Token
 from ergon_site.access.database.calls import retry_conflicts
@@ -163,7 +163,7 @@ def expiring(within: timedelta) -> QuerySet[ApiClient]:
     """Enabled clients that nothing will let in by then, neither token nor certificate, though something does now."""
     living = ApiToken.objects.filter(_outlasts("expires_at"), client=OuterRef("pk"))
     lives, lasts = Q(Exists(living)), Q(Exists(living.filter(_outlasts("expires_at", within))))
-    if settings.ERGON_CERTIFICATE_HEADER:
+    if setting("ERGON_CERTIFICATE_HEADER"):
         certified = Q(certificate__isnull=False)
         lives |= certified & _outlasts("certificate_expires_at")
         lasts |= certified & _outlasts("certificate_expires_at", within)

@@ -8,11 +8,11 @@ from datetime import timedelta
 from hashlib import sha256
 
 import structlog
-from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import F
 from django.utils import timezone
 
+from ergon_site.access.conf import setting
 from ergon_site.access.core import limits
 from ergon_site.access.core.limits import Count, Counter
 from ergon_site.access.database.calls import retry_conflicts
@@ -35,12 +35,12 @@ def begin(account: str, address: str) -> float:
     """Count an attempt; the seconds to wait if it must not be made."""
     for counter, key in _keys(account, address).items():
         now = timezone.now()
-        times = [now + timedelta(seconds=settings.ERGON_LOGIN_LOCKOUT), now, now]
+        times = [now + timedelta(seconds=setting("ERGON_LOGIN_LOCKOUT")), now, now]
         with connection.cursor() as cursor:
             cursor.execute(COUNT_ONE, [key, *map(connection.ops.adapt_datetimefield_value, times)])
         row = FailedLogins.objects.get(pk=key)
         count = Count(counter, row.attempts, (row.ends_at - now).total_seconds())
-        if wait := limits.wait(count, settings.ERGON_LOGIN_FAILURES):
+        if wait := limits.wait(count, setting("ERGON_LOGIN_FAILURES")):
             # What is refused here does not count further on: one address alone must not lock a person out elsewhere.
             about = {"account": account[:LONGEST_ACCOUNT], "address": address}
             log.warning("login_refused", **about, seconds=round(wait), failures_of=counter.value)

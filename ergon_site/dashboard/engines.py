@@ -120,4 +120,4 @@ def transactions(**filters: Any) -> str:
 
 
 def page(name: str, *arguments: Any) -> str:
-    return reverse(f"admin:{name}", args=arguments)
+    return reverse(f"ergon:{name}", args=arguments)

@@ -39,33 +39,33 @@ def concerns() -> Iterator[Concern]:
         Concern(
             title=f"{one.boundary}: {first}"[:200],
             detail=" ".join(map(sentence, [*others, HINTS[one.worries[0]]])),
-            address=reverse("admin:facts_boundary_change", args=[one.boundary.pk]),
+            address=reverse("ergon:facts_boundary_change", args=[one.boundary.pk]),
         )
         for one in stands
         if one.worries
         for first, *others in [[BOUNDARY[worry](one) for worry in one.worries]]
     )
-    yield from capped(boundaries, reverse("admin:facts_boundary_changelist"))
+    yield from capped(boundaries, reverse("ergon:facts_boundary_changelist"))
     consumers = (
         Concern(
             title=f"The consumer {one.consumer} of {one.consumer.boundary}: {told}"[:200],
             detail=sentence(READER_HINTS[one.worries[0]]),
-            address=reverse("admin:facts_consumer_change", args=[one.consumer.pk]),
+            address=reverse("ergon:facts_consumer_change", args=[one.consumer.pk]),
         )
         for one in (reader for each in stands for reader in each.readers)
         if (told := ", ".join(CONSUMER[worry](one) for worry in one.worries))
     )
-    yield from capped(consumers, reverse("admin:facts_consumer_changelist"))
+    yield from capped(consumers, reverse("ergon:facts_consumer_changelist"))
     if any(one.has_damaged_artifacts for one in stands):
         damaged = (
             Concern(
                 title=f"The bytes of the artifact {artifact} are {artifact.damage}"[:200],
                 detail=sentence(RESTORE),
-                address=reverse("admin:facts_artifact_change", args=[artifact.pk]),
+                address=reverse("ergon:facts_artifact_change", args=[artifact.pk]),
             )
             for artifact in health.damaged()
         )
-        yield from capped(damaged, f"{reverse('admin:facts_artifact_changelist')}?kept=damaged")
+        yield from capped(damaged, f"{reverse('ergon:facts_artifact_changelist')}?kept=damaged")
 
 
 def findings() -> Iterator[Finding]:

@@ -44,12 +44,12 @@ def concerns(texts: Iterable[str], now: datetime) -> Iterator[Concern]:
         Concern(
             title=f"{_named(one)}: {first}"[:200],
             detail=" ".join([_whose(one), *map(sentence, others)]),
-            address=reverse("admin:providers_gate_change", args=[one.gate.pk if one.gate else 0]),
+            address=reverse("ergon:providers_gate_change", args=[one.gate.pk if one.gate else 0]),
         )
         for one in (health.of_row(Gate(**json.loads(text)), now) for text in texts)
         for first, *others in [sentences(one)]
     )
-    return capped(found, reverse("admin:providers_gate_changelist"))
+    return capped(found, reverse("ergon:providers_gate_changelist"))
 
 
 def _named(one: Standing) -> str:

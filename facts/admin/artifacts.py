@@ -3,18 +3,18 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from django.conf import settings
-from django.contrib import admin
 from django.http import HttpRequest
 
 from ergon_site.access import keyset
 from ergon_site.access.console.cells import column, size, tag, unbroken, words
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.lists import KeysetPage, choice, typed
+from ergon_site.access.console.pages import registered
 from ergon_site.access.core.durations import span
 from ergon_site.access.keyset import KeysetQuery
 from facts.admin import links
 from facts.admin.facts import all_boundaries
+from facts.conf import settings
 from facts.models import Artifact
 from facts.reads import lists
 
@@ -23,7 +23,7 @@ SHOWN = 50
 KEPT = {"orphan": "orphans", "referenced": "referenced", "damaged": "damaged"}
 
 
-@admin.register(Artifact)
+@registered(Artifact)
 class ArtifactsPage(KeysetPage, DetailPage):
     detail_template = "console/artifact.html"
     empty_text = "No artifacts yet: PUT /api/v1/objects/{bucket}/{key}."
@@ -61,5 +61,5 @@ class ArtifactsPage(KeysetPage, DetailPage):
             "exact": f"{row.size:,}",
             "references": references,
             "slice": found,
-            "orphan_age": span(settings.ERGON_ORPHAN_AGE),
+            "orphan_age": span(settings().orphan_age),
         }

@@ -5,7 +5,7 @@ from functools import partial
 from shlex import quote
 from typing import Any, ClassVar
 
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -28,7 +28,7 @@ from ergon_site.access.console.cells import (
     words,
 )
 from ergon_site.access.console.dialogs import dialog_action
-from ergon_site.access.console.pages import ReasonForm, holds
+from ergon_site.access.console.pages import ReasonForm, holds, registered
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right, reason_missing
 from facts import ledger, provisioning, retiring
@@ -106,7 +106,7 @@ def offset(number: int) -> str:
     return f"{number:,}" if number >= 0 else "none yet"
 
 
-@admin.register(Boundary)
+@registered(Boundary)
 class BoundariesPage(Verbs):
     related = ("from_zone", "to_zone")
     actions_detail = ("open_gate", "close_gate", "skip", "limit", "retire")
@@ -164,7 +164,7 @@ class BoundariesPage(Verbs):
         return shown
 
     def details(self, request: HttpRequest, row: Boundary) -> dict[str, Any]:
-        address = {name: reverse(f"admin:facts_boundary_{name}", args=[row.pk]) for name in self.actions_detail}
+        address = {name: reverse(f"ergon:facts_boundary_{name}", args=[row.pk]) for name in self.actions_detail}
         is_open = row.gate == Gate.NORMAL and not row.alarm
         opening = button(request, "Open the gate", address["open_gate"], right=Right.OPERATE)
         closing = button(request, "Close the gate", address["close_gate"], right=Right.OPERATE)

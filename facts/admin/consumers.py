@@ -13,7 +13,7 @@ from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidge
 from ergon_site.access.console.buttons import bar, button
 from ergon_site.access.console.cells import anchor, beyond, column, two_lines, words
 from ergon_site.access.console.dialogs import dialog_action
-from ergon_site.access.console.pages import ReasonForm
+from ergon_site.access.console.pages import ReasonForm, registered
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
 from ergon_site.access.core.texts import is_key
@@ -74,7 +74,7 @@ RETIRE = {
 }
 
 
-@admin.register(Consumer)
+@registered(Consumer)
 class ConsumersPage(Verbs):
     related = ("boundary__from_zone", "boundary__to_zone")
     actions_detail = ("retire",)
@@ -122,7 +122,7 @@ class ConsumersPage(Verbs):
     def details(self, request: HttpRequest, row: Consumer) -> dict[str, Any]:
         stand = health.of_consumers(Consumer.objects.filter(pk=row.pk))[0]
         address = links.fact(links.buffer(row.boundary), row.boundary_id, row.cursor + 1)
-        retire = button(request, "Retire", reverse("admin:facts_consumer_retire", args=[row.pk]), right=Right.LEAD)
+        retire = button(request, "Retire", reverse("ergon:facts_consumer_retire", args=[row.pk]), right=Right.LEAD)
         return {
             "bar": bar(*([] if row.is_retired else [retire])),
             "overdue": span(stand.overdue) if Worry.HOLDING in stand.worries else "",

@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import orjson
-from django.contrib import admin
 from django.http import HttpRequest
 
 from ergon_site.access.console import json_view
 from ergon_site.access.console.cells import column, size, two_lines, words
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.lists import KeysetPage, choice_of, typed
+from ergon_site.access.console.pages import registered
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.keyset import KeysetQuery
 from facts.admin import links
@@ -136,11 +136,11 @@ class WrittenPage(KeysetPage, DetailPage):
         }
 
 
-@admin.register(Fact)
+@registered(Fact)
 class FactsPage(WrittenPage):
     empty_text = "No facts yet: POST /api/v1/facts."
 
 
-@admin.register(ForwardedFact)
+@registered(ForwardedFact)
 class ForwardedFactsPage(WrittenPage):
     empty_text = "No facts handed over yet: manage.py forward does this."

@@ -9,11 +9,11 @@ from facts.models import Artifact, Boundary
 
 
 def boundary(row: Boundary) -> str:
-    return reverse("admin:facts_boundary_change", args=[row.pk])
+    return reverse("ergon:facts_boundary_change", args=[row.pk])
 
 
 def artifact(row: Artifact) -> str:
-    return reverse("admin:facts_artifact_change", args=[row.pk])
+    return reverse("ergon:facts_artifact_change", args=[row.pk])
 
 
 def buffer(row: Boundary) -> str:
@@ -23,13 +23,13 @@ def buffer(row: Boundary) -> str:
 
 def fact(buffer: str, boundary_id: int, offset: int) -> str:
     """The page of a fact; `buffer` is fact or forwardedfact."""
-    return reverse(f"admin:facts_{buffer}_change", args=[f"{boundary_id}-{offset}"])
+    return reverse(f"ergon:facts_{buffer}_change", args=[f"{boundary_id}-{offset}"])
 
 
 def facts(buffer: str, **filters: Any) -> str:
     """The list of a buffer, filtered."""
-    return f"{reverse(f'admin:facts_{buffer}_changelist')}?{urlencode(filters)}"
+    return f"{reverse(f'ergon:facts_{buffer}_changelist')}?{urlencode(filters)}"
 
 
 def consumers(row: Boundary) -> str:
-    return f"{reverse('admin:facts_consumer_changelist')}?{urlencode({'boundary': row.pk})}"
+    return f"{reverse('ergon:facts_consumer_changelist')}?{urlencode({'boundary': row.pk})}"

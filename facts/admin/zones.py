@@ -3,8 +3,6 @@
 from typing import Any
 
 from django import forms
-from django.conf import settings
-from django.contrib import admin
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -13,11 +11,12 @@ from unfold.decorators import display
 from ergon_site.access.console.buttons import bar, button
 from ergon_site.access.console.cells import column, two_lines, words
 from ergon_site.access.console.dialogs import dialog_action
-from ergon_site.access.console.pages import ReasonForm
+from ergon_site.access.console.pages import ReasonForm, registered
 from ergon_site.access.core.roles import Right
 from facts import provisioning, retiring
 from facts.admin.dialogs import Verbs, why
 from facts.admin.forms import PLAIN
+from facts.conf import settings
 from facts.models import Boundary, Zone
 from facts.provisioning import LONGEST_ZONE
 from facts.reads import health
@@ -34,7 +33,7 @@ class ZoneForm(forms.Form):
     reason = ReasonForm.declared_fields["reason"]
 
 
-@admin.register(Zone)
+@registered(Zone)
 class ZonesPage(Verbs):
     actions_detail = ("retire",)
     detail_template = "console/zone.html"
@@ -51,11 +50,11 @@ class ZonesPage(Verbs):
     def zone(self, row: Zone) -> str:
         return two_lines(row.name, "retired") if row.is_retired else words(row.name)
 
-    is_here = column("this deployment", lambda row: "yes" if row.name == settings.ERGON_ZONE else "")
+    is_here = column("this deployment", lambda row: "yes" if row.name == settings().zone else "")
 
     def details(self, request: HttpRequest, row: Zone) -> dict[str, Any]:
         beside = Boundary.objects.filter(Q(from_zone=row) | Q(to_zone=row))
-        retire = button(request, "Retire", reverse("admin:facts_zone_retire", args=[row.pk]), right=Right.LEAD)
+        retire = button(request, "Retire", reverse("ergon:facts_zone_retire", args=[row.pk]), right=Right.LEAD)
         shown = [] if row.is_retired or self.is_here(row) else [retire]
         told = {"zone": row, "is_here": self.is_here(row), "bar": bar(*shown)}
         return {**told, "standings": health.of_boundaries(beside)}

@@ -11,7 +11,7 @@ from rest_framework.exceptions import (
     UnsupportedMediaType,
 )
 
-from ergon_site.access.api import problems
+from ergon_site.access.api import conventions
 from ergon_site.access.api.problems import PayloadTooLarge, Problem, fault
 from ergon_site.access.core.texts import sentence
 from facts import telemetry
@@ -42,7 +42,7 @@ STATUSES = {
 UNREAD = (ParseError, UnsupportedMediaType, PayloadTooLarge)
 
 
-class Refusing(problems.Refusing):
+class Refusing(conventions.Refusing):
     """A view whose verbs may refuse."""
 
     required_scope: Any

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from django.core.files.storage import Storage, storages
+from django.core.files.storage import FileSystemStorage, Storage, storages
 
+from ergon_site.access.conf import data_folder
 from facts.core.artifacts import PREFIX
 
 ALIAS = "artifacts"
@@ -16,7 +17,8 @@ CHUNK = 1024 * 1024
 
 
 def storage() -> Storage:
-    return storages[ALIAS]
+    """The storage of that name in STORAGES; where there is none, a folder beside the other data."""
+    return storages[ALIAS] if ALIAS in storages.backends else FileSystemStorage(data_folder() / ALIAS)
 
 
 def new_name() -> str:

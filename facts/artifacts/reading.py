@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import Any
-
-from django.core.files import File
+from typing import TYPE_CHECKING, Any
 
 from facts.artifacts import depot, verifying
 from facts.core import artifacts as rules
@@ -13,13 +11,16 @@ from facts.core.errors import UnknownObjectError
 from facts.core.ranges import Span
 from facts.models import Artifact
 
+if TYPE_CHECKING:
+    from django.core.files import File
+
 CHUNK = 256 * 1024
 
 
 class Slice:
     """The bytes of a part, chunk by chunk; closing it closes the file."""
 
-    def __init__(self, file: File[Any], span: Span) -> None:
+    def __init__(self, file: "File[Any]", span: Span) -> None:
         self._file, self._left = file, span.length
         if span.start:
             file.seek(span.start)
@@ -46,7 +47,7 @@ class Slice:
 class Whole(Slice):
     """All the bytes, hashed as they pass. The last chunk is given out only if they are those that were uploaded."""
 
-    def __init__(self, file: File[Any], artifact: Artifact) -> None:
+    def __init__(self, file: "File[Any]", artifact: Artifact) -> None:
         super().__init__(file, Span(0, artifact.size))
         self._artifact, self._hash = artifact, sha256()
         # What fits into one chunk is judged before anything has been answered.

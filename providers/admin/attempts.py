@@ -2,13 +2,13 @@
 
 from typing import Any, ClassVar
 
-from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.html import format_html
 from unfold.decorators import display
 
 from ergon_site.access.console.cells import column, milliseconds, two_lines
 from ergon_site.access.console.lists import typed
+from ergon_site.access.console.pages import registered
 from providers.admin import cells
 from providers.admin.lists import CAPABILITY, PROVIDER, TENANT, KeysetDetailPage, offered
 from providers.models import Gate, ProviderExecutionMetric
@@ -17,7 +17,7 @@ from providers.reads import lists
 SHOWN = 50
 
 
-@admin.register(ProviderExecutionMetric)
+@registered(ProviderExecutionMetric)
 class AttemptsPage(KeysetDetailPage):
     looked_for = staticmethod(lists.attempts)
     detail_template = "console/provider_attempt.html"

@@ -163,7 +163,7 @@ def sentence(one: Standing) -> str:
 
 def address(page: str, key: int | None) -> str:
     """The page of a row; empty where there is none."""
-    return reverse(f"admin:{page}_change", args=[key]) if key else ""
+    return reverse(f"ergon:{page}_change", args=[key]) if key else ""
 
 
 def attempts_address(who: Who, **more: Any) -> str:
@@ -194,4 +194,4 @@ def _named(who: Who) -> dict[str, str]:
 
 
 def _list(page: str, **asked: Any) -> str:
-    return f"{reverse(f'admin:providers_{page}')}?{urlencode(asked)}"
+    return f"{reverse(f'ergon:providers_{page}')}?{urlencode(asked)}"

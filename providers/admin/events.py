@@ -2,18 +2,18 @@
 
 from typing import Any, ClassVar
 
-from django.contrib import admin
 from django.http import HttpRequest
 
 from ergon_site.access.console.cells import UNKNOWN, column, two_lines, unbroken
 from ergon_site.access.console.lists import typed
+from ergon_site.access.console.pages import registered
 from providers.admin import cells
 from providers.admin.lists import CAPABILITY, PROVIDER, TENANT, KeysetDetailPage, offered
 from providers.models import Gate, ProviderEvent
 from providers.reads import lists
 
 
-@admin.register(ProviderEvent)
+@registered(ProviderEvent)
 class EventsPage(KeysetDetailPage):
     looked_for = staticmethod(lists.events)
     detail_template = "console/provider_event.html"

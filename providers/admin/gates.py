@@ -6,7 +6,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, ClassVar
 
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -17,7 +17,7 @@ from ergon_site.access.console import drawing
 from ergon_site.access.console.buttons import bar, button
 from ergon_site.access.console.cells import UNKNOWN, anchor, column, milliseconds, two_lines, unbroken, with_note
 from ergon_site.access.console.dialogs import dialog_action
-from ergon_site.access.console.pages import ReasonForm, actor, done, holds
+from ergon_site.access.console.pages import ReasonForm, actor, done, holds, registered
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
 from ergon_site.access.models import AuditEntry
@@ -134,7 +134,7 @@ def _waiting(one: Standing) -> dict[str, Any]:
     }
 
 
-@admin.register(Gate)
+@registered(Gate)
 class GatesPage(KeysetDetailPage):
     """Each number leads to the attempts behind it."""
 
@@ -191,7 +191,7 @@ class GatesPage(KeysetDetailPage):
         return rows.annotate(has_answers=Exists(CachedAnswer.objects.filter(**same)))
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        address = {name: reverse(f"admin:providers_gate_{name}", args=[row.pk]) for name in self.actions_detail}
+        address = {name: reverse(f"ergon:providers_gate_{name}", args=[row.pk]) for name in self.actions_detail}
         buttons = [
             button(request, "Reset", address["reset"], right=Right.OPERATE),
             button(request, "Force open", address["force_open"], right=Right.LEAD),

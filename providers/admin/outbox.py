@@ -2,12 +2,12 @@
 
 from typing import Any, ClassVar
 
-from django.contrib import admin
 from django.http import HttpRequest
 from unfold.decorators import display
 
 from ergon_site.access.console import json_view
 from ergon_site.access.console.cells import column, tag, two_lines, words
+from ergon_site.access.console.pages import registered
 from providers.admin import cells
 from providers.admin.lists import KeysetDetailPage, offered
 from providers.models import OutboxLetter
@@ -16,7 +16,7 @@ from providers.reads import lists
 KINDS = {"waiting": "warning", "published": "good"}
 
 
-@admin.register(OutboxLetter)
+@registered(OutboxLetter)
 class OutboxPage(KeysetDetailPage):
     looked_for = staticmethod(lists.letters)
     detail_template = "console/outbox_letter.html"

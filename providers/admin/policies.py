@@ -2,11 +2,11 @@
 
 from typing import Any, ClassVar
 
-from django.contrib import admin
 from django.http import HttpRequest
 
 from engines.core.errors import PolicyError
 from engines.core.retry_preview import RetryPreview, Wait
+from ergon_site.access.console.pages import registered
 from ergon_site.access.core.durations import exact_span
 from ergon_site.access.policies.errors import PolicyRefusal
 from ergon_site.access.policies.page import PolicyPage
@@ -26,7 +26,7 @@ NEW = {
 }
 
 
-@admin.register(ProviderPolicyRow)
+@registered(ProviderPolicyRow)
 class ProviderPoliciesPage(PolicyPage):
     verbs = policies
     new_form = NewPolicyForm
@@ -52,7 +52,7 @@ class ProviderPoliciesPage(PolicyPage):
         return {"is_known": row.key in registry.classes()}
 
 
-@admin.register(ProviderPolicyVersion)
+@registered(ProviderPolicyVersion)
 class ProviderPolicyVersionsPage(VersionPage):
     verbs = policies
     search_fields = ("policy__provider_name__startswith", "policy__capability__startswith", "author__startswith")

@@ -2,12 +2,12 @@
 
 from typing import Any, ClassVar
 
-from django.contrib import admin
 from django.http import HttpRequest
 from unfold.decorators import display
 
 from ergon_site.access.console.cells import UNKNOWN, column, tag, unbroken, words
 from ergon_site.access.console.lists import typed
+from ergon_site.access.console.pages import registered
 from ergon_site.access.core.durations import span
 from providers.admin import cells
 from providers.admin.lists import TENANT, KeysetDetailPage, offered
@@ -18,7 +18,7 @@ KINDS = {"started": "busy", "succeeded": "good", "rescheduled": "warning", "fail
 SHOWN = 50
 
 
-@admin.register(TaskExecution)
+@registered(TaskExecution)
 class TaskExecutionsPage(KeysetDetailPage):
     looked_for = staticmethod(lists.tasks)
     detail_template = "console/task_execution.html"

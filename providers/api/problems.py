@@ -3,7 +3,7 @@
 from http import HTTPStatus
 
 from engines.core.errors import PolicyError
-from ergon_site.access.api import problems
+from ergon_site.access.api import conventions, problems
 from ergon_site.access.policies.errors import PolicyRefusal
 from providers.calls import OrderError
 
@@ -17,7 +17,7 @@ STATUSES = {
 }
 
 
-class Refusing(problems.Refusing):
+class Refusing(conventions.Refusing):
     """A view whose verbs may refuse."""
 
     def translate(self, error: Exception) -> Exception:

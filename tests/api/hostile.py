@@ -7,7 +7,6 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from django.contrib import admin
 from django.contrib.auth.models import User
 from django.test import RequestFactory
 from django.urls import URLPattern, get_resolver
@@ -21,6 +20,7 @@ from ergon_site.access import clients
 from ergon_site.access.clients import Grant
 from ergon_site.access.console.lists import KeysetPage
 from ergon_site.access.core.scopes import SCOPES
+from ergon_site.console import console
 from facts import ledger, provisioning
 from providers import calls, policies
 from tests.console import records
@@ -73,7 +73,7 @@ def _walk(patterns: Any, before: str) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def pages() -> dict[str, Any]:
     """The lists of the console, by their addresses."""
-    found = admin.site._registry.items()
+    found = console()._registry.items()
     return {f"/admin/{model._meta.app_label}/{model._meta.model_name}/": page for model, page in found}
 
 

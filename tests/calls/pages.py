@@ -5,13 +5,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from django import forms
-from django.contrib import admin
 from django.urls import path
 
 from ergon_site.access.console.fields import WhyField
 from ergon_site.access.policies.page import PolicyPage
 from ergon_site.access.policies.verbs import Policies
 from ergon_site.access.policies.version_page import VersionPage, activation
+from ergon_site.console import console
 from ergon_site.urls import urlpatterns as site_patterns
 from tests.calls.models import CallPolicy, CallPolicyVersion
 
@@ -39,7 +39,7 @@ class CallPolicyVersionsPage(VersionPage):
 @contextmanager
 def registered() -> Iterator[tuple[Any, ...]]:
     """The addresses of the site with these pages, which are gone afterwards."""
-    admin.site.register(CallPolicy, CallPoliciesPage)
-    admin.site.register(CallPolicyVersion, CallPolicyVersionsPage)
-    yield (path("admin/", admin.site.urls), *site_patterns)
-    admin.site.unregister([CallPolicy, CallPolicyVersion])
+    console().register(CallPolicy, CallPoliciesPage)
+    console().register(CallPolicyVersion, CallPolicyVersionsPage)
+    yield (path("admin/", console().urls), *site_patterns)
+    console().unregister([CallPolicy, CallPolicyVersion])

@@ -14,7 +14,8 @@ from django.test import Client
 from engines import transactions
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
-from ergon_site.static_files import MOST, THEME, UNUSED
+from ergon_site.console_templates import SKELETON, UNUSED
+from ergon_site.static_files import MOST
 from facts import ledger, provisioning
 from tests.api.api_clients import client_with
 from tests.factories import make_pipeline
@@ -76,7 +77,7 @@ def test_a_part_of_a_file_and_an_unchanged_file_are_answered_as_such(site: Site)
 
 
 def test_no_page_loads_a_script_that_none_uses(browse: Client, administrator: User) -> None:
-    theme = (Path(unfold.__file__).parent / "templates" / THEME).read_text()
+    theme = (Path(unfold.__file__).parent / "templates" / SKELETON).read_text()
     assert all(theme.count(one) == 1 for one in UNUSED), "else there is nothing to leave out any more"
     make_pipeline("orders")
     for address in ("/admin/login/", "/admin/", "/admin/engines/pipeline/", "/admin/engines/executor/"):

@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
+from engines.executors.settings import inherited
 from ergon_site import databases, environment, postgresql_address
 from ergon_site.access.database import pooler
 
@@ -229,5 +230,5 @@ def test_an_executor_inherits_what_programs_need_and_what_is_named() -> None:
     plain = {"PATH": "/bin", "LC_ALL": "C", "PYTHONPATH": "/srv", "OTEL_SERVICE_NAME": "shop", "TZ": "UTC"}
     secret = {"DATABASE_URL": "x", "AWS_SECRET_ACCESS_KEY": "x", "DJANGO_SECRET_KEY": "x", "SMTP_PASSWORD": "x"}
     named = {"BANK_URL": "x", "SHOP_A": "x", "SHOP_B": "x"}
-    assert environment.inherited(plain | secret | named) == plain
-    assert environment.inherited(plain | secret | named, environment.variables("BANK_URL, SHOP_*")) == plain | named
+    assert inherited(plain | secret | named) == plain
+    assert inherited(plain | secret | named, environment.variables("BANK_URL, SHOP_*")) == plain | named

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ergon_site
-from tests.installation import Installation, build, environment, install
+from tests.installation import Installation, environment
 from tests.ports import free_port
 from tests.processes import LIMIT, ROOT, wait_for
 
@@ -25,16 +25,6 @@ class Double(engines.ConsumerTask):
     def process_transaction(self, transaction):
         return transaction.payload * 2
 """
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="module")
-def ergon(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    return install(wheel, tmp_path_factory.mktemp("installation"))
 
 
 def test_the_wheel_holds_every_file_of_the_packages_and_the_templates(wheel: Path) -> None:

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from django.contrib import admin
 from django.http import HttpRequest
 from django.utils import timezone
 
 from ergon_site.access import listing
 from ergon_site.access.console.cells import UNKNOWN, column, unbroken, words
 from ergon_site.access.console.lists import KeysetPage, choice, choice_of, typed
+from ergon_site.access.console.pages import registered
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
 from ergon_site.access.models import AuditEntry
@@ -23,7 +23,7 @@ AGES = {
 }
 
 
-@admin.register(AuditEntry)
+@registered(AuditEntry)
 class AuditLogPage(KeysetPage):
     view_right = Right.AUDIT
     list_display: ClassVar = ("at", "who", "did", "about", "why")

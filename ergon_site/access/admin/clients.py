@@ -13,7 +13,7 @@ from ergon_site.access.admin.forms import GRANT, ClientForm, NewClientForm, Rota
 from ergon_site.access.clients import Issued
 from ergon_site.access.console.cells import column
 from ergon_site.access.console.dialogs import dialog_action
-from ergon_site.access.console.pages import ConsolePage, ReasonForm, actor, done, holds
+from ergon_site.access.console.pages import ConsolePage, ReasonForm, actor, done, holds, registered
 from ergon_site.access.core.roles import Right
 from ergon_site.access.models import ApiClient, ApiToken
 
@@ -50,7 +50,7 @@ DISABLE = {"title": "Disable the client", "description": "All tokens of this cli
 ENABLE = {"title": "Enable the client", "description": "Tokens that have not expired work again."}
 
 
-@admin.register(ApiClient)
+@registered(ApiClient)
 class ClientsPage(ConsolePage):
     view_right = edit_right = Right.ADMINISTER
     list_display = ("name", "scope_list", "state", "last_used", "created_at", "created_by")

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import User
 from django.db.models import Count, Model, Q, QuerySet
 from django.http import HttpRequest
 from unfold.decorators import display
@@ -14,12 +14,9 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 from ergon_site.access import audit
 from ergon_site.access.console.cells import UNKNOWN, column
 from ergon_site.access.console.fields import RowsField
-from ergon_site.access.console.pages import ConsolePage, actor
+from ergon_site.access.console.pages import ConsolePage, actor, registered
 from ergon_site.access.core.roles import ROLES, Right
 from ergon_site.access.models import Role
-
-admin.site.unregister(User)
-admin.site.unregister(Group)
 
 
 class RoleFilter(admin.RelatedFieldListFilter):
@@ -30,7 +27,7 @@ class RoleFilter(admin.RelatedFieldListFilter):
         self.title = "role"
 
 
-@admin.register(User)
+@registered(User)
 class UsersPage(ConsolePage, UserAdmin):
     """Users are deactivated, not deleted: the audit log goes on naming them."""
 
@@ -94,7 +91,7 @@ class UsersPage(ConsolePage, UserAdmin):
         )
 
 
-@admin.register(Role)
+@registered(Role)
 class RolesPage(ConsolePage):
     """Roles come with Ergon; who holds them is set on the user's page."""
 

@@ -6,7 +6,6 @@ A token goes first. Every view names the scope that it needs.
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from django.conf import settings
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
 from rest_framework.exceptions import AuthenticationFailed
@@ -16,6 +15,7 @@ from rest_framework.request import Request
 from ergon_site.access import api_identity
 from ergon_site.access.api.throttling import refuse_guessing
 from ergon_site.access.api_identity import Caller
+from ergon_site.access.conf import setting
 from ergon_site.access.core import addresses, scopes, terms
 
 SCHEME = "Bearer"
@@ -39,9 +39,9 @@ class CertificateAuthentication(BaseAuthentication):
     """The client of a request is whoever the proxy says has shown its certificate."""
 
     def authenticate(self, request: Request) -> tuple[Caller, Caller] | None:
-        name = settings.ERGON_CERTIFICATE_HEADER
+        name = setting("ERGON_CERTIFICATE_HEADER")
         told: str = request.META.get(f"HTTP_{name.upper().replace('-', '_')}", "").strip() if name else ""
-        if not told or not addresses.is_among(request.META.get("REMOTE_ADDR", ""), settings.ERGON_TRUSTED_PROXIES):
+        if not told or not addresses.is_among(request.META.get("REMOTE_ADDR", ""), setting("ERGON_TRUSTED_PROXIES")):
             return None
         try:
             caller = api_identity.recognise(terms.certificate_identity(told))
@@ -85,7 +85,7 @@ class CertificateScheme(OpenApiAuthenticationExtension):  # type: ignore[no-unty
     name = "certificate"
 
     def get_security_requirement(self, auto_schema: object) -> list[dict[str, list[str]]]:
-        return [{self.name: []}] if settings.ERGON_CERTIFICATE_HEADER else []
+        return [{self.name: []}] if setting("ERGON_CERTIFICATE_HEADER") else []
 
     def get_security_definition(self, auto_schema: object) -> dict[str, str]:
         return {"type": "mutualTLS", "description": "Where a proxy verifies certificates and is set as trusted."}

@@ -1,7 +1,7 @@
 """Every error of the API as RFC 9457 `application/problem+json`, with a stable `code`."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -41,17 +41,6 @@ class Problem(exceptions.APIException):
         super().__init__(detail, code)
         self.status_code, self.default_code = status, code
         self.headers, self.members = dict(headers or {}), members
-
-
-class Refusing:
-    """A view whose verbs may refuse. Each app derives its own, which translates the errors of its verbs."""
-
-    def translate(self, error: Exception) -> Exception:
-        """The problem that an error is; any other error as it is."""
-        raise NotImplementedError
-
-    def get_exception_handler(self) -> Callable[[Exception, Mapping[str, Any]], JsonResponse | None]:
-        return lambda error, context: handle(self.translate(error), context)
 
 
 def refusal(status: int, error: Any, pointer: str = "", **members: Any) -> Problem:

@@ -10,12 +10,12 @@ from collections import OrderedDict
 from hashlib import blake2b
 from threading import Lock
 
-from django.conf import settings
 from rest_framework.exceptions import Throttled
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
 from ergon_site.access import addresses, api_identity
+from ergon_site.access.conf import setting
 from ergon_site.access.core import limits
 from ergon_site.access.core.limits import Verdict
 
@@ -34,7 +34,7 @@ class ClientRate(BaseThrottle):
     def allow_request(self, request: Request, view: object) -> bool:
         client = api_identity.caller_of(request) if request.auth else None
         caller = f"client:{client.client_id}" if client else f"address:{addresses.client_address(request)}"
-        self.verdict = admit(caller, (client and client.rate) or settings.ERGON_API_RATE)
+        self.verdict = admit(caller, (client and client.rate) or setting("ERGON_API_RATE"))
         return self.verdict.is_admitted
 
     def wait(self) -> float:

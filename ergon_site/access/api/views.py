@@ -10,6 +10,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from ergon_site.access import api_identity
+from ergon_site.access.api.conventions import Conventional
 from ergon_site.access.models import ApiClient, ApiToken, AuditEntry
 
 
@@ -34,7 +35,7 @@ class AuditEntrySerializer(serializers.ModelSerializer[AuditEntry]):
         fields: ClassVar = ["id", "at", "actor", "action", "target", "reason", "before", "after"]
 
 
-class ClientView(APIView):
+class ClientView(Conventional, APIView):
     """The client that asks: its scopes, zones and when what let it in expires."""
 
     required_scope = None
@@ -51,7 +52,7 @@ class ClientView(APIView):
         return Response(ClientSerializer(told).data)
 
 
-class AuditEntriesView(ListAPIView[AuditEntry]):
+class AuditEntriesView(Conventional, ListAPIView[AuditEntry]):
     """The audit log, newest first."""
 
     required_scope = "platform"

@@ -49,7 +49,7 @@ class DetailPage(ConsolePage):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         new = []
         if self.edit_right is not None and self.new_title:
-            address = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_add")
+            address = reverse(f"ergon:{self.opts.app_label}_{self.opts.model_name}_add")
             new.append(button(request, self.new_title, address, right=self.edit_right, is_dialog=False))
         return super().changelist_view(request, {"bar": bar(*new), **(extra_context or {})})
 

@@ -98,7 +98,7 @@ class KeysetList(ConsoleList):
     @property
     def body(self) -> SafeString:
         """The rows as HTML: the theme's own way of writing them costs more than finding them."""
-        folder = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
+        folder = reverse(f"ergon:{self.opts.app_label}_{self.opts.model_name}_changelist")
         parts = []
         for place, row in enumerate(self.result_list):
             parts.append(f'<tbody class="{SHADED if place % 2 else BODY}"><tr class="{ROW}">')

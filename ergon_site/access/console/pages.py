@@ -2,9 +2,9 @@
 
 import csv
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.exceptions import BadRequest, PermissionDenied
@@ -26,6 +26,21 @@ from ergon_site.access.core.roles import Right
 # Full-width signs too: spreadsheets take them for the plain ones.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 ROWS_PER_FETCH = 2000
+
+
+# The pages of the installed apps, by model. The console takes them from here, so that a project's own admin has none.
+PAGES: dict[type[Model], type[ModelAdmin]] = {}
+P = TypeVar("P", bound=type[ModelAdmin])
+
+
+def registered(model: type[Model]) -> Callable[[P], P]:
+    """Makes a class the console's page of a model."""
+
+    def register(page: P) -> P:
+        PAGES[model] = page
+        return page
+
+    return register
 
 
 def actor(request: HttpRequest) -> str:
@@ -126,7 +141,7 @@ class ConsolePage(ModelAdmin):
         return TemplateResponse(request, template, {**self.admin_site.each_context(request), **shared, **context})
 
     def address(self, object_id: Any) -> str:
-        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[object_id])
+        return reverse(f"ergon:{self.opts.app_label}_{self.opts.model_name}_change", args=[object_id])
 
     def export_view(self, request: HttpRequest, form: str) -> StreamingHttpResponse:
         """The list as filtered, streamed as a file."""

@@ -51,7 +51,7 @@ def activation(request: HttpRequest, policy: PolicyRow, version: VersionRow) -> 
 def page(row: Model, name: str, *args: Any) -> str:
     """The address of one of the pages of a row's table."""
     opts = row._meta  # noqa: SLF001 (Django's own way)
-    return reverse(f"admin:{opts.app_label}_{opts.model_name}_{name}", args=args)
+    return reverse(f"ergon:{opts.app_label}_{opts.model_name}_{name}", args=args)
 
 
 def _changes(changes: list[dict[str, Any]]) -> list[dict[str, str]]:

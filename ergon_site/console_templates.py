@@ -1,0 +1,94 @@
+"""The console's templates, in an engine of their own.
+
+The theme has templates with the names of Django's admin, and a project may have an admin of its own: this engine knows
+its templates while a page of the console is rendered, and none at any other time.
+"""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import unfold
+from django.http.response import HttpResponseBase
+from django.template import TemplateDoesNotExist, engines
+from django.template.backends.base import BaseEngine
+from django.template.backends.django import DjangoTemplates
+from django.template.base import Origin
+from django.template.loaders.app_directories import Loader
+from django.template.response import TemplateResponse
+
+from ergon_site import TEMPLATES
+
+NAME = "ergon"
+THEME = Path(unfold.__file__).parent / "templates"
+# Charts are drawn on the server, and rows are sorted there.
+SKELETON, UNUSED = "unfold/layouts/skeleton.html", ("chart/chart.js", "alpine/alpine.sort.js")
+OPTIONS = {
+    "loaders": [("django.template.loaders.cached.Loader", ["ergon_site.console_templates.ConsoleLoader"])],
+    "context_processors": [
+        "django.template.context_processors.request",
+        "django.contrib.auth.context_processors.auth",
+        "django.contrib.messages.context_processors.messages",
+    ],
+    "libraries": {name: f"unfold.templatetags.{name}" for name in ("unfold", "unfold_list")},
+}
+
+R = TypeVar("R", bound=HttpResponseBase)
+_is_rendering: ContextVar[bool] = ContextVar("a page of the console is rendered", default=False)
+
+
+class ConsoleEngine(BaseEngine):
+    """Not one of Django's: the first of those is what a project's code gets that asks for none by name."""
+
+    def __init__(self, params: dict[str, Any]) -> None:
+        options = params.pop("OPTIONS")
+        self.engine = DjangoTemplates({**params, "OPTIONS": options})
+        super().__init__(params)
+
+    def get_template(self, template_name: str) -> Any:
+        if not _is_rendering.get():
+            raise TemplateDoesNotExist(template_name, backend=self)
+        return self.engine.get_template(template_name)
+
+
+class ConsoleLoader(Loader):
+    """Ergon's templates before the theme's, and these before all others.
+
+    That of the theme's pages is without the scripts that no page uses: 240 kB.
+    """
+
+    def get_dirs(self) -> list[str | Path]:
+        return [TEMPLATES, THEME, *super().get_dirs()]
+
+    def get_contents(self, origin: Origin) -> str:
+        contents = super().get_contents(origin)
+        if origin.template_name != SKELETON:
+            return contents
+        return "".join(line for line in contents.splitlines(keepends=True) if not any(one in line for one in UNUSED))
+
+
+def use() -> None:
+    """Put the engine before those of the project; again if tests have changed these."""
+    if NAME not in engines.templates:
+        own = {"BACKEND": f"{__name__}.ConsoleEngine", "NAME": NAME, "DIRS": [], "APP_DIRS": False, "OPTIONS": OPTIONS}
+        engines.templates = {NAME: own, **engines.templates}
+
+
+def rendered(view: Callable[..., R]) -> Callable[..., R]:
+    """The view, with its page rendered at once, while the engine knows the templates."""
+
+    @wraps(view)
+    def render(*args: Any, **options: Any) -> R:
+        response = view(*args, **options)
+        if isinstance(response, TemplateResponse):
+            use()
+            token = _is_rendering.set(True)
+            try:
+                response.render()
+            finally:
+                _is_rendering.reset(token)
+        return response
+
+    return render
