@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from engines.connectors.base import Connector, require_connector
-from engines.core.errors import ConnectorError, ConsumerLoopTimeout
+from engines.core.errors import ConnectorError, ConsumerLoopTimeout, TransactionException
 from engines.core.loops import consumption
 from engines.core.policy import ConsumerPolicy
 from engines.core.report import Report
@@ -35,7 +35,7 @@ class ConsumerMixin(Stoppable):
     def handle_transaction_success(self, transaction: Transaction, result: Any) -> Any:
         """Called once the work is done; may be left as it is."""
 
-    def handle_transaction_exception(self, transaction: Transaction, exc: Exception) -> Any:
+    def handle_transaction_exception(self, transaction: Transaction, exc: TransactionException) -> Any:
         """Called once the work has failed for good; may be left as it is."""
 
     def consume_transactions(self, policy: ConsumerPolicy | None = None) -> Report:
@@ -57,7 +57,7 @@ class AsyncConsumerMixin(Stoppable):
     async def handle_transaction_success(self, transaction: Transaction, result: Any) -> Any:
         """Called once the work is done; may be left as it is."""
 
-    async def handle_transaction_exception(self, transaction: Transaction, exc: Exception) -> Any:
+    async def handle_transaction_exception(self, transaction: Transaction, exc: TransactionException) -> Any:
         """Called once the work has failed for good; may be left as it is."""
 
     async def consume_transactions(self, policy: ConsumerPolicy | None = None) -> Report:

@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from engines.connectors.base import AsyncConnector, Connector, require_connector
-from engines.core.errors import ProducerLoopTimeout
+from engines.core.errors import ProducerLoopTimeout, TransactionException
 from engines.core.loops import consumption, production
 from engines.core.policy import ConsumerLoopPolicy, ConsumerPolicy, EmptyQueuePolicy, ProducerPolicy
 from engines.core.report import Report
@@ -37,7 +37,7 @@ class ProducerMixin(Stoppable):
     def handle_produce_success(self, transaction: Transaction, result: Any) -> Any:
         """Called once the work is done; may be left as it is."""
 
-    def handle_produce_exception(self, transaction: Transaction, exc: Exception) -> Any:
+    def handle_produce_exception(self, transaction: Transaction, exc: TransactionException) -> Any:
         """Called once the work has failed for good; may be left as it is."""
 
     def produce_transactions(
@@ -65,7 +65,7 @@ class AsyncProducerMixin(Stoppable):
     async def handle_produce_success(self, transaction: Transaction, result: Any) -> Any:
         """Called once the work is done; may be left as it is."""
 
-    async def handle_produce_exception(self, transaction: Transaction, exc: Exception) -> Any:
+    async def handle_produce_exception(self, transaction: Transaction, exc: TransactionException) -> Any:
         """Called once the work has failed for good; may be left as it is."""
 
     async def produce_transactions(

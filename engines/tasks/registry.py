@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from engines.connectors.base import Connector
+from engines.connectors.base import AsyncConnector, Connector
 from engines.core.steps import Stage
 from engines.drivers.timeouts import CANCEL_GRACE, Abandoned
 
@@ -72,9 +72,14 @@ class Stoppable:
 
 
 class Task(Stoppable):
-    """The base class of tasks: connectors and services by name. Tasks never build their own."""
+    """The base class of tasks: connectors and services by name. Tasks never build their own.
 
-    def __init__(self, connectors: Mapping[str, Any] | None = None, services: Mapping[str, Any] | None = None) -> None:
+    A task that declares what it uses (`ledger_service: Ledger`, `inbox_connector: MemoryConnector`) is type-checked.
+    """
+
+    def __init__(
+        self, connectors: Mapping[str, AsyncConnector] | None = None, services: Mapping[str, Any] | None = None
+    ) -> None:
         self.connectors: Mapping[str, Any] = dict(connectors or {})
         self.services: Mapping[str, Any] = {} if services is None else services
         for name, connector in self.connectors.items():
