@@ -8,7 +8,7 @@ import structlog
 from engines.core.text_redaction import redact_text
 
 # The fields of log lines that repeat what exceptions, executors or other servers said.
-SAID = ("alarm", "error", "exception", "fault", "line", "reason", "traceback", "why")
+SAID = frozenset({"alarm", "error", "exception", "fault", "line", "reason", "traceback", "why"})
 
 
 def use_logging() -> None:
@@ -31,7 +31,7 @@ def use_logging() -> None:
 
 def redact_errors(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Hides secrets in what exceptions said; in the message itself only where it comes with an exception."""
-    names = (*SAID, "event") if "exception" in event else SAID
+    names = {*SAID, "event"} if "exception" in event else SAID
     for name in names:
         if isinstance(event.get(name), str):
             event[name] = redact_text(event[name])

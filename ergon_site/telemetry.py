@@ -20,7 +20,7 @@ _modules: dict[str, Any] = sys.modules
 _rich = _modules.setdefault("rich", None)
 import structlog  # noqa: E402
 
-from engines.logs import redact_errors  # noqa: E402 (loads it, too)
+from engines.logs import SAID, redact_errors  # noqa: E402 (loads it, too)
 
 if _rich is None:
     del _modules["rich"]
@@ -177,7 +177,7 @@ def logging_to(*, terminal: bool) -> dict[str, Any]:
         if terminal
         else structlog.processors.JSONRenderer()
     )
-    written: list[Any] = [structlog.processors.format_exc_info, redact_errors, renderer]
+    written: list[Any] = [structlog.processors.format_exc_info, _redact_errors, renderer]
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -204,3 +204,7 @@ def _add_trace_ids(_logger: object, _method: str, event: MutableMapping[str, Any
         event["trace_id"] = trace.format_trace_id(context.trace_id)
         event["span_id"] = trace.format_span_id(context.span_id)
     return event
+
+
+def _redact_errors(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    return event if SAID.isdisjoint(event) else redact_errors(logger, method, event)
