@@ -47,9 +47,17 @@ class _Utility(ManagementUtility):
     def fetch_command(self, subcommand: str) -> Any:
         """Load a command, the last to be loaded; from then on garbage is collected, which nothing loaded can be."""
         command = super().fetch_command(subcommand)
+        if command.requires_migrations_checks and subcommand != "runserver":
+            # Django's own prints a notice of three lines and goes on, into an error that says it once more.
+            command.check_migrations = _refuse_old_database  # type: ignore[method-assign]
         gc.freeze()
         gc.enable()
         return command
+
+
+def _refuse_old_database() -> None:
+    if text := pending_migrations.hint():
+        raise CommandError(text, returncode=os.EX_UNAVAILABLE)
 
 
 def _refuse_usage(parser: CommandParser, message: str) -> NoReturn:

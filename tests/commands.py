@@ -6,7 +6,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from django.core.management import call_command
@@ -27,18 +27,30 @@ def ask(*arguments: str) -> Any:
     return json.loads(run(*arguments, "--json"))
 
 
-def on_terminal(*arguments: str, typed: str, **changes: str) -> str:
-    """What a command prints on a terminal where somebody types this."""
+def on_terminal(*arguments: str, typed: str = "", stdout: Any = None, **changes: str) -> str:
+    """What a command shows on a terminal where somebody types this; its output may go elsewhere."""
     ours, theirs = os.openpty()
+    shown: list[bytes] = []
+    reader = threading.Thread(target=_read_terminal, args=[ours, shown])
     try:
-        process = warm.start(arguments, environment(**changes), stdin=theirs, stdout=theirs, stderr=theirs)
+        output = theirs if stdout is None else stdout
+        process = warm.start(arguments, environment(**changes), stdin=theirs, stdout=output, stderr=theirs)
+        os.close(theirs)
+        reader.start()
         os.write(ours, typed.encode())
         with process:
-            process.wait(LIMIT)
-        return os.read(ours, 100_000).decode()
+            process.wait(2 * LIMIT)
+        reader.join(LIMIT)
+        return b"".join(shown).decode()
     finally:
         os.close(ours)
-        os.close(theirs)
+
+
+def _read_terminal(ours: int, shown: list[bytes]) -> None:
+    """Until nobody is left at the other end. Unread, a terminal keeps whoever writes much."""
+    with suppress(OSError):
+        while part := os.read(ours, 100_000):
+            shown.append(part)
 
 
 @contextmanager

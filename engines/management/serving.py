@@ -18,6 +18,7 @@ from engines.core import failures
 from engines.core.errors import DependencyError, EngineError, LoopTimeout, UnreachableError, UnrunnableError
 from engines.management.base import hint_for
 from engines.models import Pipeline
+from engines.reads import depth
 from engines.tasks.registry import RegistryError
 from engines.worker.event_loop import is_anybody_left
 from engines.worker.pipeline import Options, missing_here
@@ -84,9 +85,10 @@ class ServingCommand(BaseCommand):
             for line in banner(name, chosen, concurrency=options["concurrency"], processes=options["processes"]):
                 self.stderr.write(line, str)
             self.stderr.flush()
+        options["total"] = _total(chosen, options) if options["drain"] and self.stderr.isatty() else None
         if options["processes"] > 1:
             commands = list(self._commands(chosen, options))
-            self._end(Supervisor(commands, self.stdout, as_json=options["json"]).run())
+            self._end(Supervisor(commands, self.stdout, as_json=options["json"], total=options["total"]).run())
             return
         serve_metrics(options["metrics_port"])
         if options["supervised"]:
@@ -160,7 +162,7 @@ class ServingCommand(BaseCommand):
         return chosen
 
     def _watch(self, worker: WorkerProcess, options: dict[str, Any]) -> int:
-        shown = ProgressReporter(worker, self.stdout, as_json=options["json"])
+        shown = ProgressReporter(worker, self.stdout, as_json=options["json"], total=options["total"])
         shown.started()
         cut_at: float | None = None
         parent = os.getppid() if options["supervised"] else None
@@ -209,6 +211,14 @@ class ServingCommand(BaseCommand):
             os._exit(code)
         if code:
             sys.exit(code)
+
+
+def _total(chosen: Sequence[Pipeline], options: dict[str, Any]) -> int | None:
+    """The number of transactions that a drain is to run, as far as the database knows it."""
+    if any(pipeline.connector != "database" for pipeline in chosen):
+        return None
+    most = options["limit"] or sys.maxsize
+    return sum(min(depth.due(pipeline.pk), most) for pipeline in chosen)
 
 
 def _code(worker: WorkerProcess, *, is_timed: bool) -> int:

@@ -140,6 +140,12 @@ def count(pipeline_id: int, *, cap: int) -> int:
     return rows.order_by("-priority", "available_at")[: cap + 1].count()
 
 
+def due(pipeline_id: int) -> int:
+    """The number of pending transactions of one pipeline whose time has come."""
+    rows = TransactionRecord.objects.filter(pipeline_id=pipeline_id, state=State.PENDING.value)
+    return rows.filter(available_at__lte=database_time()).count()
+
+
 def sample() -> int:
     """Keep what waits in this minute, unless that is kept already; the number of pipelines in which something does."""
     now = database_time()

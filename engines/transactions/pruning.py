@@ -1,6 +1,7 @@
 """VERB: prune. By age and state, in batches, so that nothing else waits."""
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -32,18 +33,23 @@ class Pruned(NamedTuple):
         return sum(self)
 
 
-def prune(*, older_than: timedelta | None = None, by: str | None = None, reason: str = "") -> Pruned:
+def prune(
+    *,
+    older_than: timedelta | None = None,
+    by: str | None = None,
+    reason: str = "",
+    progress: Callable[[int], None] = lambda _: None,
+) -> Pruned:
     """Delete what has ended long enough ago: by each pipeline's own retention, or by the age given.
 
-    Done by somebody, it is written down; maintenance does it all the time.
+    Done by somebody, it is written down; maintenance does it all the time. Of each batch `progress` is told how many
+    transactions it deleted.
     """
     counts = dict.fromkeys(ENDED, 0)
-    for pipeline in Pipeline.objects.order_by("pk"):
-        for state in counts:
-            days = pipeline.keep_failed_days if state is State.FAILED else pipeline.keep_succeeded_days
-            before = database_time() - (timedelta(days=days) if older_than is None else older_than)
-            while count := _delete(pipeline.pk, state, before):
-                counts[state] += count
+    for pipeline_id, state, before in _limits(older_than):
+        while count := _delete(pipeline_id, state, before):
+            counts[state] += count
+            progress(count)
     counts[State.FAILED] += _prune_letters(older_than)
     pruned = Pruned(*counts.values())
     if by is not None:
@@ -53,15 +59,22 @@ def prune(*, older_than: timedelta | None = None, by: str | None = None, reason:
     return pruned
 
 
-def prunable(older_than: timedelta) -> int:
-    """The number of records that `prune` would delete by this age; counting ends soon after `MOST_COUNTED`."""
-    before, count = database_time() - older_than, 0
-    for pipeline_id in Pipeline.objects.values_list("pk", flat=True):
-        for state in ENDED:
-            count += _ended(pipeline_id, state, before)[: MOST_COUNTED + 1].count()
-            if count > MOST_COUNTED:
-                return count
+def prunable(older_than: timedelta | None, *, most: int = MOST_COUNTED) -> int:
+    """The number of transactions that `prune` would delete; counting ends soon after `most`."""
+    count = 0
+    for pipeline_id, state, before in _limits(older_than):
+        count += _ended(pipeline_id, state, before)[: most + 1].count()
+        if count > most:
+            break
     return count
+
+
+def _limits(older_than: timedelta | None) -> Iterator[tuple[int, State, datetime]]:
+    """Each pipeline and final state, and the time before which its transactions are deleted."""
+    for pipeline in Pipeline.objects.order_by("pk"):
+        for state in ENDED:
+            days = pipeline.keep_failed_days if state is State.FAILED else pipeline.keep_succeeded_days
+            yield pipeline.pk, state, database_time() - (timedelta(days=days) if older_than is None else older_than)
 
 
 @retry_conflicts

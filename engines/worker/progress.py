@@ -15,7 +15,7 @@ from django.db import connection
 from engines import policies
 from engines.models import Pipeline
 from engines.worker.process import WorkerProcess
-from ergon_site.access.cli import tables
+from ergon_site.access.cli import progress, tables
 from ergon_site.access.database.description import describe
 
 EVERY = 0.5
@@ -50,12 +50,12 @@ def banner(command: str, pipelines: Sequence[Pipeline], *, concurrency: int | No
 class ProgressReporter:
     """Follows a worker and tells what has changed since it was last asked."""
 
-    def __init__(self, worker: WorkerProcess, output: Any, *, as_json: bool) -> None:
+    def __init__(self, worker: WorkerProcess, output: Any, *, as_json: bool, total: int | None = None) -> None:
         self._worker, self._output, self._as_json = worker, output, as_json
         self._is_live = not as_json and sys.stderr.isatty()
         self._seen: dict[str, tuple[int, int]] = {}
         self._idle: set[str] = set()
-        self._live = LiveTotal()
+        self._live = LiveTotal(total)
 
     def started(self) -> None:
         for pipeline in self._worker.pipelines:
@@ -106,10 +106,14 @@ class ProgressReporter:
 
 
 class LiveTotal:
-    """A line on a terminal with counts and their rate, smoothed over a few samples."""
+    """A line on a terminal with counts and their rate, smoothed over a few samples.
 
-    def __init__(self) -> None:
-        self._count, self._at, self._rate = 0, time.monotonic(), 0.0
+    Where the number of all is known, as in a drain, a bar and the time left too.
+    """
+
+    def __init__(self, total: int | None = None) -> None:
+        self._total, self._started = total, time.monotonic()
+        self._count, self._at, self._rate = 0, self._started, 0.0
 
     def show(self, counts: Iterable[Mapping[str, int]], after: str = "", *, before: str = "") -> None:
         total: Counter[str] = Counter()
@@ -120,7 +124,9 @@ class LiveTotal:
         self._rate = fresh if self._rate == 0 else 0.6 * self._rate + 0.4 * fresh
         self._count, self._at = count, now
         # The cursor goes back to the start of the line: a line of the log that comes next takes its place.
-        sys.stderr.write(f"{CLEAR}{before}{summary(total)}, {self._rate:,.0f}/s{after}\r")
+        fraction = count / self._total if self._total else None
+        left = progress.time_left(fraction, now - self._started)
+        sys.stderr.write(f"{CLEAR}{before}{progress.bar(fraction)}{summary(total)}, {self._rate:,.0f}/s{after}{left}\r")
         sys.stderr.flush()
 
     def clear(self) -> None:

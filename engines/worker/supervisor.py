@@ -68,7 +68,9 @@ class Place:
 class Supervisor:
     """Runs N processes as if they were one."""
 
-    def __init__(self, commands: Sequence[Sequence[str]], output: Any, *, as_json: bool) -> None:
+    def __init__(
+        self, commands: Sequence[Sequence[str]], output: Any, *, as_json: bool, total: int | None = None
+    ) -> None:
         self._commands, self._output, self._as_json = commands, output, as_json
         self._children: list[Child] = []
         self._stopped_by: int | None = None
@@ -78,7 +80,7 @@ class Supervisor:
         self._retry = DatabaseRetry("give back what a dead process held", limit=math.inf)
         self._burials: list[threading.Thread] = []
         self._writing = threading.Lock()
-        self._live = LiveTotal()
+        self._live = LiveTotal(total)
         self.code = 0
 
     def run(self) -> int:

@@ -14,4 +14,4 @@ from facts.ledger.reading import confirm as confirm, fetch as fetch, look_up as 
 from facts.ledger.receiving import Arrival as Arrival, receive as receive
 from facts.ledger.remembering import forget as forget
 from facts.ledger.skipping import MOST_AT_ONCE as MOST_AT_ONCE, skip as skip
-from facts.ledger.truncating import Truncated as Truncated, truncate as truncate
+from facts.ledger.truncating import Truncated as Truncated, truncatable as truncatable, truncate as truncate

@@ -1,5 +1,6 @@
 """VERB: truncate. Removes what is old enough and what everybody has; nothing that somebody still needs, however old."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -45,11 +46,19 @@ class Truncated:
     held_back_by: list[str]
 
 
-def truncate(from_zone: str, to_zone: str, *, by: str, reason: str = "") -> Truncated:
+def truncatable(from_zone: str, to_zone: str) -> int:
+    """The number of facts that `truncate` would remove now."""
+    boundary = boundaries.find(from_zone, to_zone)
+    return _outlook(boundary)[0] - (boundary.removed_offset or 0)
+
+
+def truncate(
+    from_zone: str, to_zone: str, *, by: str, reason: str = "", progress: Callable[[int], None] = lambda _: None
+) -> Truncated:
     """Remove the facts that are older than the boundary keeps them and that every consumer has confirmed.
 
     The forward buffer counts as a consumer of this database's own store buffer. What is over its time and held back is
-    told in the log as well.
+    told in the log as well. Of each batch `progress` is told how many facts it removed.
     """
     boundary = boundaries.find(from_zone, to_zone)
     first, held_back, holders = _move(boundary.pk, str(boundary), by=by, reason=reason)
@@ -59,6 +68,7 @@ def truncate(from_zone: str, to_zone: str, *, by: str, reason: str = "") -> Trun
         if not removed or count < AT_ONCE:
             remembering.analyze()
         removed += count
+        progress(count)
     while own is Fact and _remove_some(boundary, ForwardedFact, first):
         pass
     if held_back:
@@ -73,6 +83,22 @@ def truncate(from_zone: str, to_zone: str, *, by: str, reason: str = "") -> Trun
 def _move(boundary_id: int, name: str, *, by: str, reason: str) -> tuple[int, int, list[str]]:
     """Advance the first offset before deleting, so that nobody reads facts that are being removed."""
     boundary = Boundary.objects.select_for_update().get(pk=boundary_id)
+    first, held_back, holders = _outlook(boundary)
+    if first > boundary.first_offset:
+        Boundary.objects.filter(pk=boundary_id).update(first_offset=first)
+        audit.record(
+            actor=by,
+            action="boundary.truncate",
+            target=f"boundary {name}",
+            reason=reason,
+            before={"first_offset": boundary.first_offset},
+            after={"first_offset": first},
+        )
+    return first, held_back, holders
+
+
+def _outlook(boundary: Boundary) -> tuple[int, int, list[str]]:
+    """The first offset that must stay, how many facts beyond their retention that holds back, and who needs them."""
     kept = _own(boundary).objects.filter(
         boundary=boundary,
         offset__gte=boundary.first_offset,
@@ -86,16 +112,6 @@ def _move(boundary_id: int, name: str, *, by: str, reason: str) -> tuple[int, in
     if not boundary.is_remote and not boundary.is_retired:
         places[THE_FORWARD_BUFFER] = boundary.frontier + 1
     first = max(boundary.first_offset, min([outdated, *places.values()]))
-    if first > boundary.first_offset:
-        Boundary.objects.filter(pk=boundary_id).update(first_offset=first)
-        audit.record(
-            actor=by,
-            action="boundary.truncate",
-            target=f"boundary {name}",
-            reason=reason,
-            before={"first_offset": boundary.first_offset},
-            after={"first_offset": first},
-        )
     return first, max(0, outdated - first), sorted(one for one, place in places.items() if place < outdated)
 
 

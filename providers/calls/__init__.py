@@ -8,6 +8,7 @@ from ergon_site.access.database.calls import DatabaseTimeoutError as DatabaseTim
 from providers.calls.answers import (
     drop_answers as drop_answers,
     keep_answer as keep_answer,
+    kept_answers as kept_answers,
     look_up_answer as look_up_answer,
 )
 from providers.calls.dead_letters import record_dead_letter as record_dead_letter

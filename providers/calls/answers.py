@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 from django.db import transaction
+from django.db.models import QuerySet
 
 from ergon_site.access import audit
 from ergon_site.access.database.calls import retry_conflicts
@@ -67,10 +68,14 @@ def keep_answer(ticket: CallRequest, payload: dict[str, Any]) -> None:
 @transaction.atomic
 def drop_answers(who: Who, *, by: str, reason: str) -> int:
     """Forget all answers of a capability, or of an account: the next calls ask the provider. How many there were."""
-    answers = CachedAnswer.objects.filter(**who._asdict())
-    if who.is_account:
-        sharing = Gate.objects.filter(provider_name=who.provider_name, account=who.tenant_id).values("tenant_id")
-        answers = CachedAnswer.objects.filter(provider_name=who.provider_name, tenant_id__in=sharing)
-    count, _ = answers.delete()
+    count, _ = kept_answers(who).delete()
     audit.record(actor=by, action="cache.drop", target=who.title[:300], reason=reason, before={"answers": count})
     return count
+
+
+def kept_answers(who: Who) -> QuerySet[CachedAnswer]:
+    """The answers that are kept of a capability, or of all that share an account."""
+    if not who.is_account:
+        return CachedAnswer.objects.filter(**who._asdict())
+    sharing = Gate.objects.filter(provider_name=who.provider_name, account=who.tenant_id).values("tenant_id")
+    return CachedAnswer.objects.filter(provider_name=who.provider_name, tenant_id__in=sharing)

@@ -70,22 +70,25 @@ def add_create(parser: ArgumentParser) -> ArgumentParser:
 def who_in(options: dict[str, Any]) -> Who:
     """The capability that is to be changed: one that was called, has a policy or is written here, against typos."""
     who = Who.of(*(options[name] for name in Who._fields))
-    if not (_is_known(who) or options["create"]):
-        msg = (
-            f"no provider {who.provider_name!r} with the capability {who.capability!r} is known here; for one that is "
-        )
-        raise CommandError(msg + "only known elsewhere, or comes later, add --create")
+    check_known(who.provider_name, None if who.is_account else who.capability, create=options["create"])
     return who
 
 
-def _is_known(who: Who) -> bool:
-    names = {"provider_name": who.provider_name}
-    if who.is_account:
-        is_written = any(name == who.provider_name for name, _ in registry.classes())
+def check_known(provider_name: str, capability: str | None, *, create: bool) -> None:
+    """Refuse a capability, or any of a provider, that nothing here knows, unless it is to be created."""
+    names = {"provider_name": provider_name}
+    if capability is None:
+        is_written = any(name == provider_name for name, _ in registry.classes())
     else:
-        names["capability"] = who.capability
+        names["capability"] = capability
         is_written = registry.known(**names) is not None
-    return is_written or any(kind.objects.filter(**names).exists() for kind in (Gate, ProviderPolicyRow))
+    if create or is_written or any(kind.objects.filter(**names).exists() for kind in (Gate, ProviderPolicyRow)):
+        return
+    msg = (
+        f"no provider {provider_name!r} with the capability {capability or EVERY!r} is known here; for one that is only"
+        " known elsewhere, or comes later, add --create"
+    )
+    raise CommandError(msg)
 
 
 def json_file(path: str) -> Any:

@@ -251,7 +251,7 @@ def test_a_client_is_switched_off_and_on_by_command(client: Client, capsys: pyte
     assert call(client, token) == 200
     call_command("api_client", "--json", "list")
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["press  disabled  True", "press  enabled  True"]
+    assert lines[:2] == ["disabled the API client press", "enabled the API client press"]
     assert json.loads(lines[2])["state"] == "enabled"
     assert AuditEntry.objects.get(action="api_client.disable").reason == "leaked"
     with pytest.raises(CommandError, match="no API client named 'other'"):

@@ -96,6 +96,7 @@ def test_a_module_of_tasks_that_is_not_there_stops_neither_migrate_nor_the_web_p
         ("create_api_client", "shop", "--scope", "platform"),
         ("api_client", "list"),
         ("changepassword", "ada"),
+        ("createsuperuser", "--noinput", "--username", "ada", "--email", "ada@shop.example"),
         ("zone", "list"),
         ("status",),
         ("submit", "orders", "--payload", "1"),

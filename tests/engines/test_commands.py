@@ -12,7 +12,8 @@ from django.test import Client
 from engines import pipelines, transactions, workers
 from engines.models import Pipeline
 from ergon_site.access.cli import tables
-from ergon_site.access.cli.commands import LiveLine, actor
+from ergon_site.access.cli.commands import actor
+from ergon_site.access.cli.progress import LiveLine
 from ergon_site.access.models import AuditEntry
 from tests import processes
 from tests.commands import ask, run

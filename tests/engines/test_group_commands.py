@@ -50,16 +50,18 @@ def test_a_group_is_replayed_within_its_terms(group: DeadLetterGroup) -> None:
     assert [row["id"] for row in ask("dead_letters", "operations")] == [begun["id"]]
     assert "replay of ValueError" in run("dead_letters", "operations", "--state", "running")
     with pytest.raises(CommandError, match="has not finished"):
-        call_command("dead_letters", "discard-all", str(group.pk), "--reason", "x")
+        call_command("dead_letters", "discard-all", str(group.pk), "--yes", "--reason", "x")
 
 
 def test_a_group_is_discarded(group: DeadLetterGroup) -> None:
-    assert "discard of 3; manage.py maintain" in run("dead_letters", "discard-all", str(group.pk), "--reason", "tests")
+    assert "discard of 3; manage.py maintain" in run(
+        "dead_letters", "discard-all", str(group.pk), "--yes", "--reason", "tests"
+    )
     assert AuditEntry.objects.get(action="bulk.discard").actor == actor()
 
 
 def test_an_operation_is_paused_resumed_and_cancelled(group: DeadLetterGroup) -> None:
-    number = str(ask("dead_letters", "discard-all", str(group.pk), "--reason", "tests")["id"])
+    number = str(ask("dead_letters", "discard-all", str(group.pk), "--yes", "--reason", "tests")["id"])
     for verb, state in {"pause": "paused", "resume": "running", "cancel": "cancelled"}.items():
         assert ask("dead_letters", verb, number, "--reason", "wait")["state"] == state
         assert AuditEntry.objects.get(action=f"bulk.{state}").actor == actor()

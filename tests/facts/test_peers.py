@@ -152,7 +152,7 @@ def test_no_boundary_is_made_with_another_address_or_a_path(change: dict[str, st
 @pytest.mark.once
 def test_a_retired_boundary_cannot_be_brought_back_with_another_address() -> None:
     made = make_boundary(source_url="https://peer.example", source_token_file="plant")
-    run("boundary", "retire", PLANT, OFFICE, "--reason", "moved")
+    run("boundary", "retire", PLANT, OFFICE, "--reason", "moved", "--yes")
     with pytest.raises(ProvisioningError, match="is not an allowed peer"):
         make_boundary(source_url="https://evil.example", source_token_file="plant")
     made.refresh_from_db()

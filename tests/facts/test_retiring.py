@@ -23,6 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 WHY = {"by": "ada", "reason": "the site is closed"}
 SAID = ["--reason", "the site is closed"]
+FOR_GOOD = [*SAID, "--yes"]
 
 
 def refused(*arguments: str) -> str:
@@ -45,7 +46,7 @@ def test_a_consumer_that_holds_truncation_is_told_of_and_retired() -> None:
     concern = next(one for one in facts.concerns() if "holds back truncation" in one.title)
     assert concern.address.endswith(f"/consumer/{Consumer.objects.get().pk}/change/")
     assert ledger.truncate(PLANT, OFFICE, by="ada").held_back_by == ["consumer erp"]
-    assert ask("consumer", "retire", "erp", *SAID)["retired_at"]
+    assert ask("consumer", "retire", "erp", *FOR_GOOD)["retired_at"]
     assert ledger.truncate(PLANT, OFFICE, by="ada").removed == 5
     assert list(facts.concerns()) == []
     assert labels("bsfg_consumer_backlog") == []
@@ -63,7 +64,7 @@ def test_nobody_reads_as_a_retired_consumer() -> None:
     for verb in (lambda: ledger.fetch("erp"), lambda: ledger.confirm("erp", 0)):
         with pytest.raises(UnknownConsumerError, match="was retired"):
             verb()
-    assert "was retired" in refused("consumer", "retire", "erp", *SAID)
+    assert "was retired" in refused("consumer", "retire", "erp", *FOR_GOOD)
     assert "choose another name" in refused("consumer", "create", "erp", "--boundary", PLANT, OFFICE)
     assert "retired" in run("consumer", "list")
 
@@ -72,21 +73,21 @@ def test_a_consumer_that_somebody_reads_as_is_not_retired() -> None:
     fill(1)
     consumer = Consumer.objects.get()
     assert holding.hold(consumer, "host:1")
-    assert "the process host:1 reads as 'erp': stop it first" in refused("consumer", "retire", "erp", *SAID)
+    assert "the process host:1 reads as 'erp': stop it first" in refused("consumer", "retire", "erp", *FOR_GOOD)
     holding.let_go(consumer, "host:1")
     ledger.fetch("erp")
-    assert "fetched within the last 30 seconds" in refused("consumer", "retire", "erp", *SAID)
+    assert "fetched within the last 30 seconds" in refused("consumer", "retire", "erp", *FOR_GOOD)
     Consumer.objects.update(fetched_at=Now() - timedelta(seconds=31), held_by="host:1", held_until=Now())
-    run("consumer", "retire", "erp", *SAID)
+    run("consumer", "retire", "erp", *FOR_GOOD)
 
 
 def test_nothing_enters_a_retired_boundary_and_its_facts_stay_readable() -> None:
     fill(3)
     assert "consumers still read this boundary: erp; retire them first" in refused(
-        "boundary", "retire", PLANT, OFFICE, *SAID
+        "boundary", "retire", PLANT, OFFICE, *FOR_GOOD
     )
-    run("consumer", "retire", "erp", *SAID)
-    assert ask("boundary", "retire", PLANT, OFFICE, *SAID)["retired_at"]
+    run("consumer", "retire", "erp", *FOR_GOOD)
+    assert ask("boundary", "retire", PLANT, OFFICE, *FOR_GOOD)["retired_at"]
     many: list[Any] = [draft(number) for number in range(3, 60)]
     results = [*ledger.append_many(many), *ledger.append_many(many[:2])]
     assert {type(one) for one in results} == {UnknownBoundaryError}
@@ -95,7 +96,7 @@ def test_nothing_enters_a_retired_boundary_and_its_facts_stay_readable() -> None
     assert Boundary.objects.get().next_offset == 3
     assert ledger.look_up("order-1-released", PLANT, OFFICE).offset == 1
     for arguments in (
-        ("boundary", "retire", PLANT, OFFICE, *SAID),
+        ("boundary", "retire", PLANT, OFFICE, *FOR_GOOD),
         ("consumer", "create", "late", "--boundary", PLANT, OFFICE),
         ("forward", f"{PLANT}->{OFFICE}", "--drain"),
         ("boundary", "close", PLANT, OFFICE, *SAID),
@@ -145,13 +146,13 @@ def test_a_boundary_is_made_anew_with_its_offsets() -> None:
 def test_a_zone_is_retired_when_no_boundary_leads_from_it_or_to_it() -> None:
     make_boundary()
     assert f"boundaries still lead from this zone or to it: {PLANT} → {OFFICE}" in refused(
-        "zone", "retire", OFFICE, *SAID
+        "zone", "retire", OFFICE, *FOR_GOOD
     )
-    assert "this deployment is the zone 'local'" in refused("zone", "retire", "local", *SAID)
-    assert "there is no zone named 'Mars'" in refused("zone", "retire", "Mars", *SAID)
-    run("boundary", "retire", PLANT, OFFICE, *SAID)
-    assert ask("zone", "retire", OFFICE, *SAID)["name"] == OFFICE
-    assert "was retired already" in refused("zone", "retire", OFFICE, *SAID)
+    assert "this deployment is the zone 'local'" in refused("zone", "retire", "local", *FOR_GOOD)
+    assert "there is no zone named 'Mars'" in refused("zone", "retire", "Mars", *FOR_GOOD)
+    run("boundary", "retire", PLANT, OFFICE, *FOR_GOOD)
+    assert ask("zone", "retire", OFFICE, *FOR_GOOD)["name"] == OFFICE
+    assert "was retired already" in refused("zone", "retire", OFFICE, *FOR_GOOD)
     assert "the zone 'Enterprise' was retired" in refused("boundary", "create", PLANT, OFFICE)
     assert "retired" in run("zone", "list")
     run("zone", "create", OFFICE)

@@ -131,6 +131,6 @@ def test_the_command_tells_what_went_and_what_is_held_back() -> None:
     fill(4)
     age(4)
     ledger.confirm("erp", 1)
-    [told] = ask("facts", "truncate", "--reason", "the disk")
+    [told] = ask("facts", "truncate", "--yes", "--reason", "the disk")
     assert (told["removed"], told["held_back"], told["held_back_by"]) == (2, 2, ["consumer erp"])
     assert "held back by consumer erp" in run("facts", "truncate", "--boundary", PLANT, OFFICE, "--reason", "again")

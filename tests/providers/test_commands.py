@@ -1,11 +1,13 @@
 """`manage.py quota`, `breaker` and `provider_cache`, as operators type them."""
 
+from pathlib import Path
+
 import pytest
 from django.core.management import CommandError
 
 from ergon_site.access.models import AuditEntry
 from providers import ProviderConnectionError, RetryPolicy
-from providers.models import Gate
+from providers.models import Gate, ProviderPolicyRow
 from tests.commands import ask, run
 from tests.providers.scripted_providers import TENANT, WHO, scripted
 
@@ -38,6 +40,16 @@ def test_a_quota_is_set_shown_obeyed_and_dropped() -> None:
     assert all(entry.actor.startswith("command:") for entry in AuditEntry.objects.all())
 
 
+def test_a_mistyped_capability_gets_no_policy(tmp_path: Path) -> None:
+    file = tmp_path / "policy.json"
+    file.write_text("{}")
+    typed = ("provider_policy", "set", "rank", "rank_snapshto", "--file", str(file), "--reason", "slower")
+    with pytest.raises(CommandError, match="no provider 'rank' with the capability 'rank_snapshto' is known here"):
+        run(*typed)
+    assert not ProviderPolicyRow.objects.exists()
+    assert "v1 is active" in run(*typed, "--create")
+
+
 def test_a_breaker_is_shown_as_it_amounts_to() -> None:
     trip()
     told = ask("breaker", "show", *WHO)
@@ -58,7 +70,9 @@ def test_kept_answers_are_shown_and_dropped() -> None:
     [shown] = ask("provider_cache", "show")
     assert (shown["tenant_id"], shown["answers"], shown["oldest"] < shown["newest"]) == (TENANT, 2, True)
     assert "rank_snapshot" in run("provider_cache", "show")
-    assert "2 cached answers dropped" in run("provider_cache", "drop", *WHO, "--reason", "they were wrong")
+    with pytest.raises(CommandError, match=r"this deletes 2 cached answers of .*: repeat it with --yes"):
+        run("provider_cache", "drop", *WHO, "--reason", "they were wrong")
+    assert "2 cached answers dropped" in run("provider_cache", "drop", *WHO, "--yes", "--reason", "they were wrong")
     assert ask("provider_cache", "drop", *WHO, "--reason", "to be sure")["dropped"] == 0
     assert ask("provider_cache", "show") == []
     entries = AuditEntry.objects.filter(action="cache.drop").order_by("pk")

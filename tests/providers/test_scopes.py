@@ -248,6 +248,6 @@ def test_the_attention_list_names_the_account() -> None:
 def test_answers_of_an_account_are_dropped_for_all_that_share_it() -> None:
     for tenant in (TENANT, OTHER):
         ask(scripted({"rank": 1}, cache_for=60.0), tenant)
-    told = run("provider_cache", "drop", "*", "rank", "*", "--reason", "wrong ranks")
+    told = run("provider_cache", "drop", "*", "rank", "*", "--yes", "--reason", "wrong ranks")
     assert "rank of all tenants: 2 cached answers dropped" in told
     assert ask(scripted({"rank": 2}, cache_for=60.0)).payload == {"rank": 2}

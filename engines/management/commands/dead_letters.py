@@ -1,9 +1,13 @@
 """`manage.py dead_letters [list|show|replay|discard|…]`: one by one, by group, and by bulk operation."""
 
+import time
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Iterable
+from contextlib import closing
 from functools import partialmethod
 from typing import Any
+
+from django.core.management.base import CommandError
 
 from engines import dead_letters, transactions
 from engines.core.errors import ExceptionType
@@ -13,10 +17,12 @@ from engines.management.base import VerbsCommand, json_file
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Pipeline
 from engines.reads import dead_letters as lists, executors
 from ergon_site.access.cli.commands import actor, moment, pretty
-from ergon_site.access.cli.options import add_reason, whole
+from ergon_site.access.cli.options import add_reason, add_yes, whole
+from ergon_site.access.cli.progress import ProgressBar
 from ergon_site.access.cli.tables import printable
 
 SHOWN = 50
+LOOK_EVERY = 0.5
 MOST = 10_000
 EVERY_STATE = "all"
 LARGEST = 10**12 - 1
@@ -56,7 +62,7 @@ class Command(VerbsCommand):
         operations.add_argument(
             "--state", choices=[word for word, _ in BulkOperation.STATES], help="only those in this state"
         )
-        _number(self.add_verb("operation", help="show the progress of one bulk operation"))
+        _add_wait(_number(self.add_verb("operation", help="show the progress of one bulk operation")))
         for verb, (what, _) in TURNS.items():
             add_reason(_number(self.add_verb(verb, help=what)))
 
@@ -86,7 +92,9 @@ class Command(VerbsCommand):
         replay.add_argument(
             "--rate", type=float, default=bulk.Terms().rate, metavar="N", help="replays per second; 10 if not given"
         )
-        for parser in (replay, _number(self.add_verb("discard-all", help="discard the open dead letters of a group"))):
+        discard = _number(self.add_verb("discard-all", help="discard the open dead letters of a group"))
+        add_yes(discard)
+        for parser in (replay, discard):
             parser.add_argument(
                 "--cap",
                 type=whole(1, bulk.MOST),
@@ -94,6 +102,7 @@ class Command(VerbsCommand):
                 metavar="N",
                 help=f"at most N dead letters; {bulk.MOST:,} if not given",
             )
+            _add_wait(parser)
             add_reason(parser)
 
     def list(self, *, source: str | None, category: str | None, state: str, limit: int, **_: Any) -> None:
@@ -153,11 +162,14 @@ class Command(VerbsCommand):
     resolve = partialmethod(_decide, "resolve")
     reopen = partialmethod(_decide, "reopen")
 
-    def replay_all(self, *, number: int, canary: int, rate: float, cap: int, reason: str, **_: Any) -> None:
-        self._begin("replay", number, bulk.Terms(canary=canary, rate=rate, cap=cap), reason)
+    def replay_all(self, *, number: int, canary: int, rate: float, cap: int, **options: Any) -> None:
+        self._begin("replay", number, bulk.Terms(canary=canary, rate=rate, cap=cap), **options)
 
-    def discard_all(self, *, number: int, cap: int, reason: str, **_: Any) -> None:
-        self._begin("discard", number, bulk.Terms(rate=bulk.AT_ONCE, cap=cap), reason)
+    def discard_all(self, *, number: int, cap: int, yes: bool, **options: Any) -> None:
+        if count := min(cap, dead_letters.find_group(number).open_count):
+            noun = "dead letter" if count == 1 else "dead letters"
+            self.ask_first(f"this discards {count:,} {noun}", yes=yes)
+        self._begin("discard", number, bulk.Terms(rate=bulk.AT_ONCE, cap=cap), **options)
 
     def operations(self, *, state: str | None, **_: Any) -> None:
         found = lists.operations({"state": state} if state else {}).select_related("group")[:SHOWN]
@@ -170,14 +182,35 @@ class Command(VerbsCommand):
         )
         self.tell(told, self.table(headings, rows))
 
-    def operation(self, *, number: int, **_: Any) -> None:
+    def operation(self, *, number: int, wait: bool, **_: Any) -> None:
+        if wait:
+            self._wait(number)
+            return
         told = _operation_as_json(bulk.find(number))
         self.tell(told, _field_lines(told))
 
-    def _begin(self, verb: str, number: int, terms: bulk.Terms, reason: str) -> None:
+    def _begin(self, verb: str, number: int, terms: bulk.Terms, *, reason: str, wait: bool, **_: Any) -> None:
         begun = bulk.begin(verb, number, terms, by=actor(), reason=reason)
+        if wait:
+            self._wait(begun.pk)
+            return
         line = f"started the bulk operation {begun.pk}: {verb} of {begun.expected:,}; manage.py maintain runs it"
         self.tell(_operation_as_json(bulk.find(begun.pk)), line)
+
+    def _wait(self, number: int) -> None:
+        """Follow an operation until it no longer runs; one that stopped before its end is an error."""
+        operation, seen = bulk.find(number), 0
+        with closing(ProgressBar(self.stderr, "settled", total=min(operation.expected, operation.cap))) as progress:
+            while operation.state == "running":
+                time.sleep(LOOK_EVERY)
+                operation = bulk.find(number)
+                progress.advance(operation.processed - seen)
+                seen = operation.processed
+        counts = ", ".join(f"{getattr(operation, name):,} {name}" for name in ("done", "skipped", "failed"))
+        line = f"the bulk operation {operation.pk} is {operation.state}: {counts}"
+        self.tell(_operation_as_json(operation), line)
+        if operation.state != "done":
+            raise CommandError(operation.note or f"the bulk operation {operation.pk} is {operation.state}")
 
     def _turn(self, verb: str, *, number: int, reason: str, **_: Any) -> None:
         operation = bulk.turn(number, TURNS[verb][1], by=actor(), reason=reason)
@@ -186,6 +219,10 @@ class Command(VerbsCommand):
     pause = partialmethod(_turn, "pause")
     resume = partialmethod(_turn, "resume")
     cancel = partialmethod(_turn, "cancel")
+
+
+def _add_wait(parser: ArgumentParser) -> None:
+    parser.add_argument("--wait", action="store_true", help="wait until the bulk operation has ended")
 
 
 def _add_filters(parser: ArgumentParser, *, state: str = SUPPRESS, limit: int | str = SUPPRESS) -> None:

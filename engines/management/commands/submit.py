@@ -1,8 +1,8 @@
 """`manage.py submit PIPELINE`: JSON Lines become transactions, a thousand with each statement."""
 
-import time
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from itertools import count, islice
 from typing import IO, Any, NamedTuple
 
@@ -13,7 +13,8 @@ from engines.core.errors import EngineError
 from engines.management.base import EngineCommand, json_value, warn_if_unrunnable
 from engines.transactions import Draft, IdTakenError, SubmissionError, Submitted, payloads
 from ergon_site.access import parameters
-from ergon_site.access.cli.commands import LiveLine, as_json, opened
+from ergon_site.access.cli.commands import as_json, opened
+from ergon_site.access.cli.progress import ProgressBar, fraction_read
 
 BATCH = 1000
 FIELDS = ("payload", "id", "priority", "available_at", "dedupe_key", "correlation_id", "metadata")
@@ -60,20 +61,20 @@ class Command(EngineCommand):
             return
         with opened(input) as file:
             lines = read(file)
-            self._check(lines) if check else self._submit(lines)
+            self._check(lines, file) if check else self._submit(lines, file)
 
-    def _submit(self, lines: Iterable[Line]) -> None:
-        progress, started = LiveLine(self.stderr), time.monotonic()
+    def _submit(self, lines: Iterable[Line], file: IO[bytes] | None = None) -> None:
+        progress = ProgressBar(self.stderr, "submitted")
         try:
             for batch, trouble in _batches(lines):
                 submitted, refused = self._send(batch)
                 self._count += len(submitted)
+                progress.end()
                 if submitted:
                     texts = (as_json(one._asdict()) if self.is_json else one.id for one in submitted)
                     self.stdout.write("\n".join(texts))
                     self.stdout.flush()
-                rate = self._count / max(time.monotonic() - started, 0.001)
-                progress.show(f"{self._count:,} submitted, {rate:,.0f} a second")
+                progress.advance(len(submitted), fraction_read(file) if file else None)
                 if error := refused or trouble:
                     msg = f"{error}; {self._count:,} submitted before it, nothing from it on"
                     raise CommandError(msg)
@@ -83,15 +84,17 @@ class Command(EngineCommand):
         finally:
             progress.end()
 
-    def _check(self, lines: Iterable[Line]) -> None:
-        for batch, trouble in _batches(lines):
-            try:
-                transactions.check(line.draft for line in batch)
-            except SubmissionError as error:
-                raise LineError(batch[error.index].number, error) from None
-            if trouble:
-                raise trouble
-            self._count += len(batch)
+    def _check(self, lines: Iterable[Line], file: IO[bytes]) -> None:
+        with closing(ProgressBar(self.stderr, "checked")) as progress:
+            for batch, trouble in _batches(lines):
+                try:
+                    transactions.check(line.draft for line in batch)
+                except SubmissionError as error:
+                    raise LineError(batch[error.index].number, error) from None
+                if trouble:
+                    raise trouble
+                self._count += len(batch)
+                progress.advance(len(batch), fraction_read(file))
         self.tell({"checked": self._count}, f"{self._count:,} can be submitted")
 
     def _send(self, batch: list[Line]) -> tuple[list[Submitted], LineError | None]:

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -19,34 +18,6 @@ from django.db import DatabaseError, InternalError, OperationalError, connection
 from ergon_site.access import pending_migrations
 from ergon_site.access.cli import tables
 from ergon_site.access.core.texts import sentence
-
-EVERY = 0.2
-START_AND_CLEAR = "\r\x1b[2K"
-
-
-class LiveLine:
-    """Shows how far something is, a few times a second."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self.is_live = bool(stream.isatty())
-        self._next = 0.0
-
-    def show(self, text: str) -> None:
-        now = time.monotonic()
-        if self.is_live and now >= self._next:
-            self._next = now + EVERY
-            self._write(START_AND_CLEAR + text[: shutil.get_terminal_size().columns - 1])
-
-    def end(self) -> None:
-        """Leave the place to what is printed next."""
-        if self.is_live:
-            self._write(START_AND_CLEAR)
-
-    def _write(self, text: str) -> None:
-        self._stream.write(text, str, "")
-        self._stream.flush()
-
 
 LONGEST_ACTOR = 150
 INTERRUPTED = 130
@@ -92,6 +63,18 @@ class VerbCommand(BaseCommand):
     def hint_for(self, error: Exception) -> str:
         """A command to type instead, shown after a refusal; empty if there is nothing to suggest."""
         return ""
+
+    def ask_first(self, what: str, *, yes: bool) -> None:
+        """Ask before something is destroyed; where nobody can be asked, `--yes` is needed."""
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            msg = f"{what}: repeat it with --yes"
+            raise CommandError(msg, returncode=os.EX_USAGE)
+        self.stderr.write(f"{what}.", str)
+        if input("Type 'yes' to go on: ") != "yes":
+            msg = "nothing was done"
+            raise CommandError(msg)
 
     def tell(self, document: Any, text: str | Iterable[str]) -> None:
         """Print the document, or the text where no JSON was asked for."""

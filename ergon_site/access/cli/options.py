@@ -19,6 +19,10 @@ def add_reason(parser: ArgumentParser, *, required: bool = True) -> None:
     )
 
 
+def add_yes(parser: ArgumentParser) -> None:
+    parser.add_argument("--yes", action="store_true", help="do not ask; needed where nobody can be asked")
+
+
 def add_metrics_port(parser: ArgumentParser, *, default: int | None = None) -> None:
     text = "serve /metrics on this port of the loopback address"
     parser.add_argument("--metrics-port", type=whole(1, 65_535), default=default, metavar="PORT", help=text)

@@ -11,7 +11,8 @@ from django.db import connection
 from django.utils import timezone
 
 from ergon_site.access import pending_migrations
-from ergon_site.access.cli.commands import LiveLine, VerbCommand, as_json
+from ergon_site.access.cli.commands import VerbCommand, as_json
+from ergon_site.access.cli.progress import LiveLine
 
 
 def serve_metrics(port: int | None) -> None:

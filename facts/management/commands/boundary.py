@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from ergon_site.access.cli.commands import actor
-from ergon_site.access.cli.options import MOST_DAYS, add_reason, whole
+from ergon_site.access.cli.options import MOST_DAYS, add_reason, add_yes, whole
 from facts import ledger, provisioning, retiring
 from facts.ledger import boundaries, remembering
 from facts.management.base import VerbsCommand, add_pair
@@ -59,6 +59,8 @@ class Command(VerbsCommand):
                 offset: Any = {"type": whole(0, MOST), "metavar": "OFFSET"}
                 parser.add_argument("offset", help="the offset that the alarm names", **offset)
                 parser.add_argument("--through", help="the last one, if the alarm is about several", **offset)
+            if verb == "retire":
+                add_yes(parser)
             if verb == "limit":
                 _add_limits(parser, is_new=False)
             add_reason(parser)
@@ -93,7 +95,8 @@ class Command(VerbsCommand):
         what = f"offset {offset:,}" if through in {None, offset} else f"offsets {offset:,} to {through:,}"
         self.tell(_as_json(skipped), f"skipped {what} of {from_zone} → {to_zone}; the alarm is cleared")
 
-    def retire(self, *, from_zone: str, to_zone: str, reason: str, **_: Any) -> None:
+    def retire(self, *, from_zone: str, to_zone: str, yes: bool, reason: str, **_: Any) -> None:
+        self.ask_first(f"this ends the boundary {from_zone} → {to_zone}", yes=yes)
         retired = retiring.retire_boundary(from_zone, to_zone, by=actor(), reason=reason)
         self.tell(_as_json(retired), f"retired {from_zone} → {to_zone}; its facts stay readable")
 
@@ -114,7 +117,7 @@ def _add_limits(parser: ArgumentParser, *, is_new: bool) -> None:
     unlimited, default = ("", " (default 30)") if is_new else ("; 0 for no limit", "")
     for option, what in {"--row-ceiling": "facts", "--byte-ceiling": "bytes"}.items():
         least = 1 if is_new else 0
-        parser.add_argument(option, type=whole(least, MOST), metavar="N", help=f"{what} at most{unlimited}")
+        parser.add_argument(option, type=whole(least, MOST), metavar="N", help=f"hold at most N {what}{unlimited}")
     parser.add_argument(
         "--keep-days",
         type=whole(1, MOST_DAYS),

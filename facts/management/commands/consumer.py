@@ -3,7 +3,7 @@
 from typing import Any
 
 from ergon_site.access.cli.commands import actor, moment
-from ergon_site.access.cli.options import add_reason
+from ergon_site.access.cli.options import add_reason, add_yes
 from facts import provisioning, retiring
 from facts.ledger import reading
 from facts.management.base import VerbsCommand
@@ -17,7 +17,7 @@ class Command(VerbsCommand):
 
     def add_verbs(self) -> None:
         create = self.add_verb("create", help="create a consumer")
-        create.add_argument("name", metavar="NAME")
+        create.add_argument("name", metavar="NAME", help="the consumer's name")
         create.add_argument(
             "--boundary", nargs=2, metavar=("FROM", "TO"), required=True, help="the boundary that it reads"
         )
@@ -30,7 +30,8 @@ class Command(VerbsCommand):
         add_reason(create, required=False)
         self.add_verb("list", help="list consumers with their backlogs")
         retire = self.add_verb("retire", help="end a consumer: it reads no more and no longer holds back truncation")
-        retire.add_argument("name", metavar="NAME")
+        retire.add_argument("name", metavar="NAME", help="the consumer's name")
+        add_yes(retire)
         add_reason(retire)
 
     def create(self, *, name: str, boundary: tuple[str, str], start: str, reason: str, **_: Any) -> None:
@@ -38,7 +39,8 @@ class Command(VerbsCommand):
         told = _as_json(Consumer.objects.select_related(*_ZONES).get(pk=made.pk))
         self.tell(told, f"created the consumer {name}; it starts at offset {made.cursor + 1:,}")
 
-    def retire(self, *, name: str, reason: str, **_: Any) -> None:
+    def retire(self, *, name: str, yes: bool, reason: str, **_: Any) -> None:
+        self.ask_first(f"this ends the consumer {name}", yes=yes)
         retired = retiring.retire_consumer(name, by=actor(), reason=reason)
         told = _as_json(Consumer.objects.select_related(*_ZONES).get(pk=retired.pk))
         self.tell(told, f"retired the consumer {name}; {told['backlog']:,} facts remain unread by it")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ergon_site.access.cli.commands import actor, moment
-from ergon_site.access.cli.options import add_reason
+from ergon_site.access.cli.options import add_reason, add_yes
 from facts import provisioning, retiring
 from facts.management.base import VerbsCommand
 from facts.models import Zone
@@ -18,14 +18,16 @@ class Command(VerbsCommand):
         add_reason(create, required=False)
         self.add_verb("list", help="list zones")
         retire = self.add_verb("retire", help="end a zone: no boundary can be created from it or to it")
-        retire.add_argument("name", metavar="NAME")
+        retire.add_argument("name", metavar="NAME", help="the zone's name")
+        add_yes(retire)
         add_reason(retire)
 
     def create(self, *, name: str, reason: str, **_: Any) -> None:
         made = provisioning.create_zone(name, by=actor(), reason=reason)
         self.tell({"name": made.name}, f"created the zone {made}")
 
-    def retire(self, *, name: str, reason: str, **_: Any) -> None:
+    def retire(self, *, name: str, yes: bool, reason: str, **_: Any) -> None:
+        self.ask_first(f"this ends the zone {name}", yes=yes)
         retired = retiring.retire_zone(name, by=actor(), reason=reason)
         self.tell({"name": retired.name, "retired_at": retired.retired_at}, f"retired the zone {retired}")
 

@@ -5,7 +5,7 @@ from typing import Any
 from django.db.models import Count, Max, Min
 
 from ergon_site.access.cli.commands import actor, moment
-from ergon_site.access.cli.options import add_reason
+from ergon_site.access.cli.options import add_reason, add_yes
 from providers import calls
 from providers.core.exchange import Who
 from providers.management.base import VerbsCommand, add_create, add_who, who_in
@@ -19,6 +19,7 @@ class Command(VerbsCommand):
     def add_verbs(self) -> None:
         self.add_verb("show", help="show how many answers are kept of each capability, and how old they are")
         drop = self.add_verb("drop", help="delete the kept answers of a capability: the next calls ask the provider")
+        add_yes(drop)
         add_reason(add_create(add_who(drop)))
 
     def show(self, **_: Any) -> None:
@@ -31,8 +32,10 @@ class Command(VerbsCommand):
         headings = ["tenant", "provider", "capability", "oldest", "newest", "answers"]
         self.tell(rows, self.table(headings, map(_row, rows)))
 
-    def drop(self, *, reason: str, **options: Any) -> None:
+    def drop(self, *, yes: bool, reason: str, **options: Any) -> None:
         who = who_in(options)
+        if kept := calls.kept_answers(who).count():
+            self.ask_first(f"this deletes {kept:,} cached answer{'s'[: kept != 1]} of {who.title}", yes=yes)
         count = calls.drop_answers(who, by=actor(), reason=reason)
         self.tell(
             {**who._asdict(), "dropped": count}, f"{who.title}: {count:,} cached answer{'s'[: count != 1]} dropped"

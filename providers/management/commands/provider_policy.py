@@ -9,7 +9,7 @@ from ergon_site.access.cli.options import add_reason, whole
 from ergon_site.access.cli.tables import printable
 from ergon_site.access.core.differences import changes
 from providers import active_policy, policies
-from providers.management.base import VerbsCommand, add_capability, json_file
+from providers.management.base import VerbsCommand, add_capability, add_create, check_known, json_file
 from providers.models import ProviderPolicyRow, ProviderPolicyVersion
 
 
@@ -23,8 +23,10 @@ class Command(VerbsCommand):
         self.add_verb("list", help="list policies with their active versions")
         for name, what in {"show": "print a policy as JSON", "versions": "list the versions of a policy"}.items():
             add_capability(self.add_verb(name, help=what))
-        put = add_capability(
-            self.add_verb("set", help="write a new version and activate it; the first one creates the policy")
+        put = add_create(
+            add_capability(
+                self.add_verb("set", help="write a new version and activate it; the first one creates the policy")
+            )
         )
         put.add_argument(
             "--file", default="-", metavar="F", help="the policy's JSON; '-', the default, is standard input"
@@ -53,7 +55,8 @@ class Command(VerbsCommand):
             self.stderr.write(printable(f"{row.active}: {row.active.reason}"), str)
         self.tell(body, pretty(body))
 
-    def set(self, *, provider_name: str, capability: str, file: str, reason: str, **_: Any) -> None:
+    def set(self, *, provider_name: str, capability: str, create: bool, file: str, reason: str, **_: Any) -> None:
+        check_known(provider_name, capability, create=create)
         version = policies.write(provider_name, capability, body=json_file(file), by=actor(), reason=reason)
         self._tell_version(version, version.changes)
 
