@@ -52,6 +52,7 @@ def test_a_submission_shows_a_bar_on_a_terminal_and_nothing_in_a_pipe(tmp_path: 
         shown = on_terminal(*arguments, stdout=ids, ERGON_TASKS=TASKS)
     assert "%  1,000 submitted, " in shown
     assert " left" in shown
+    assert "1,500 submitted in " in shown
     assert len((tmp_path / "ids").read_text().split()) == 1500
     assert manage(*arguments, ERGON_TASKS=TASKS).stderr == ""
     assert TransactionRecord.objects.count() == 3000

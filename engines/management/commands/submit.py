@@ -78,6 +78,7 @@ class Command(EngineCommand):
                 if error := refused or trouble:
                     msg = f"{error}; {self._count:,} submitted before it, nothing from it on"
                     raise CommandError(msg)
+            progress.conclude()
         except KeyboardInterrupt:
             self.stderr.write(f"interrupted: {self._count:,} submitted")
             raise

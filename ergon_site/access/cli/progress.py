@@ -32,6 +32,10 @@ class LiveLine:
         if self.is_live:
             self._write(START_AND_CLEAR)
 
+    def leave(self, text: str) -> None:
+        """Write a line that stays."""
+        self._write(f"{START_AND_CLEAR}{text}\n")
+
     def _write(self, text: str) -> None:
         self._stream.write(text, str, "")
         self._stream.flush()
@@ -57,6 +61,11 @@ class ProgressBar:
         self._line.end()
 
     close = end
+
+    def conclude(self) -> None:
+        """Leave a line that says what was done, where the output itself went elsewhere."""
+        if self._line.is_live:
+            self._line.leave(f"{self._count:,} {self._done} in {time.monotonic() - self._started:.1f} s")
 
 
 def text(count: int, done: str, elapsed: float, *, fraction: float | None = None, total: int | None = None) -> str:

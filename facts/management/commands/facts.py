@@ -80,6 +80,7 @@ class Command(VerbsCommand):
                         doubts.look_at(number, result.message_id)
                 self.stdout.flush()
                 progress.advance(len(batch), fraction_read(file))
+            progress.conclude()
         doubts.conclude()
         if refused:
             msg = f"{refused:,} were refused"
@@ -105,6 +106,7 @@ class Command(VerbsCommand):
                 self.stdout.write("\n".join(fact.content for fact in facts))
                 cursor = facts[-1].offset
                 progress.advance(len(facts))
+            progress.conclude()
 
     def put(self, *, bucket: str, key: str, file: str, media_type: str, **_: Any) -> None:
         with opened(file) as stream:
