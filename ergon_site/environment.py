@@ -162,10 +162,8 @@ def artifact_storage(folder: Path) -> Parser:
         require(options.get("bucket_name"), 'must name a bucket, such as {"bucket_name": "artifacts"}')
         missing = "is set, but django-storages is missing: install ergon[s3], or requirements/s3.txt of a clone"
         require(find_spec("storages") and find_spec("boto3"), missing)
-        # One part at a time: several at once would be in memory together. What is read passes through a file likewise.
-        transfer = import_module("boto3.s3.transfer").TransferConfig(use_threads=False)
-        kept = {"file_overwrite": False, "gzip": False, "transfer_config": transfer, "max_memory_size": S3_MEMORY}
-        return {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": {**options, **kept}}
+        kept = {"file_overwrite": False, "gzip": False}
+        return {"BACKEND": "facts.artifacts.s3.ArtifactStorage", "OPTIONS": {**options, **kept}}
 
     return parse
 

@@ -36,6 +36,7 @@ STATUSES = {
     "unknown_artifact": HTTPStatus.UNPROCESSABLE_ENTITY,
     "digest_mismatch": HTTPStatus.UNPROCESSABLE_ENTITY,
     "buffer_full": HTTPStatus.TOO_MANY_REQUESTS,
+    "storage_unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
 }
 
 # What becomes of a body before there is a fact in it.

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from django.core.files.storage import FileSystemStorage, Storage, storages
 
 from ergon_site.access.conf import data_folder
 from facts.core.artifacts import PREFIX
+from facts.core.errors import StorageUnavailableError
 
 ALIAS = "artifacts"
 CHUNK = 1024 * 1024
@@ -34,7 +36,9 @@ def save(name: str, content: Any) -> None:
         storage().save(name, content)
         _settle(name)
     except BaseException:
-        discard(name)
+        # A storage that has just failed may fail again: then the sweep removes what lies there.
+        with suppress(StorageUnavailableError):
+            discard(name)
         raise
 
 

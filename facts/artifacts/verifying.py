@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from facts.artifacts import depot
 from facts.conf import settings
 from facts.core.artifacts import Damage
-from facts.core.errors import ArtifactUnavailableError
+from facts.core.errors import ArtifactUnavailableError, StorageUnavailableError
 from facts.models import Artifact
 
 BATCH = 100
@@ -79,7 +79,7 @@ def _verify(artifact: Artifact) -> bool:
     except FileNotFoundError:
         # Its row goes first: of an artifact that is being swept nothing is missing.
         damage = Damage.MISSING if _row(artifact).exists() else None
-    except OSError as error:
+    except (OSError, StorageUnavailableError) as error:
         # It may pass: the next sweep reads it, and the others do not have to wait for that.
         log.warning("artifact_unreadable", artifact=str(artifact), error=str(error))
         return bool(artifact.damage)

@@ -93,6 +93,13 @@ class ArtifactUnavailableError(FactError):
     code = "artifact_unavailable"
 
 
+class StorageUnavailableError(FactError):
+    """The storage of artifacts does not answer, or with an error of its own."""
+
+    code = "storage_unavailable"
+    may_pass = True
+
+
 class UnknownArtifactError(FactError):
     """The fact refers to an artifact that is not there."""
 

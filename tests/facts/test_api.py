@@ -455,6 +455,7 @@ def test_every_code_of_the_specification_has_its_status() -> None:
         "payload_too_large": 413,
         **dict.fromkeys(["unknown_artifact", "digest_mismatch"], 422),
         "buffer_full": 429,
+        "storage_unavailable": 503,  # of our own: the storage of artifacts fails
     }
 
 
