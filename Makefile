@@ -7,13 +7,16 @@ BENCH := .venv-bench/bin
 PIP = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format lock bench soak clean
+.PHONY: help demo demo-env test check format lock bench soak clean
 
 help: ## Show the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 10
 
 demo: .venv/ready ## Run everything on this machine (PORT=8000); Ctrl-C ends it
 	@exec $(BIN)/python -m ergon_site.demo --port $(PORT)
+
+demo-env: ## Print the variables of the demo, to be evaluated by a shell
+	@cat var/demo/$(PORT)/env.sh 2>/dev/null || { echo "there is no demo: start it with make demo PORT=$(PORT)" >&2; exit 1; }
 
 test: .venv/ready ## Run the whole suite, on SQLite and on PostgreSQL
 	$(BIN)/python -m tests.install

@@ -92,7 +92,9 @@ def run(port: int, is_stopped: Event) -> int:
         # For a shell that is to use the demo's database; it holds the password of that database.
         script = folder / "env.sh"
         script.touch(mode=0o600)
-        script.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()))
+        path = f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"\n'
+        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+        script.write_text(path + exports)
         print("Ergon: preparing the database …", flush=True)
         prepare(folder / "unfinished")
         return 0 if is_stopped.is_set() else supervise(port, folder, is_stopped)
@@ -125,12 +127,12 @@ def supervise(port: int, folder: Path, is_stopped: Event) -> int:
     options: dict[str, Any] = {"cwd": BASE_DIR, "env": os.environ | {"PATH": path}, "start_new_session": True}
     logs, running = (folder / "log").relative_to(BASE_DIR), {}
     (folder / "log").mkdir(exist_ok=True)
+    print(f"Ergon: starting {len(PROCESSES)} processes …", flush=True)
     for name, command in PROCESSES.items():
         words = shlex.split(command.format(port=port))
         with (folder / "log" / f"{name}.log").open("wb") as log:
             running[name] = Popen(words, stdin=DEVNULL, stdout=log, stderr=STDOUT, **options)  # noqa: S603 (our own)
-        print(f"  {name:<10} started, log in {logs}/{name}.log", flush=True)
-    Thread(target=_welcome, args=[port, folder.relative_to(BASE_DIR)], daemon=True).start()
+    Thread(target=_welcome, args=[port, folder.relative_to(BASE_DIR), running], daemon=True).start()
     while not is_stopped.wait(LOOK_EVERY) and all(process.poll() is None for process in running.values()):
         pass
     print("Ergon: stopping …", flush=True)
@@ -157,12 +159,16 @@ def _end(process: "Popen[bytes]", number: signal.Signals) -> None:
             os.killpg(process.pid, number)
 
 
-def _welcome(port: int, folder: Path) -> None:
-    """Print the banner once the console answers."""
+def _welcome(port: int, folder: Path, running: dict[str, "Popen[bytes]"]) -> None:
+    """Print the state of each process, and the banner, once the console answers."""
     while True:
         with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
             break
         time.sleep(0.1)
+    for name, process in running.items():
+        state = "running" if process.poll() is None else f"ended with {process.returncode}"
+        print(f"  {name:<10} {state}, log in {folder}/log/{name}.log", flush=True)
+    chosen = "" if port == DEFAULT_PORT else f" PORT={port}"
     print(
         f"""
   Ergon runs at   http://127.0.0.1:{port}/

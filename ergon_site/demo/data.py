@@ -17,6 +17,7 @@ from providers import calls
 from providers.core.exchange import Who
 
 BY = "demo"
+CUSTOMER = ["customer.name", "customer.email", "customer.address"]
 CERTIFICATE = b"Material certificate 3.1: bolts M8, 8.8, batch 4711\n"
 
 
@@ -52,10 +53,17 @@ def _fill_engines() -> None:
     retry = {"max_attempts": 2, "timeout": 1.0, "backoff": 0.2}
     body = {"loop": {"concurrency": {"value": 4}, "batch": {"size": 50}}, "steps": {"process": {"retry": retry}}}
     policies.write("impatient", body, kind="consumer", by=BY, reason="Invoices must not wait for long")
+    carrier = {"steps": {"process": {"retry": {"max_attempts": 5, "timeout": 10.0, "backoff": 1.0}}}}
+    policies.write("patient", carrier, kind="consumer", by=BY, reason="The carrier answers in the end")
     for name, plan in {
         "invoices": pipelines.Plan(task="demo.invoices", policy="impatient", redacted=["iban"]),
         "archive": pipelines.Plan(task="demo.invoices", redacted=["iban"]),
-        "notifications": pipelines.Plan(task="demo.notifications", direction="outbound"),
+        "notifications": pipelines.Plan(task="demo.notifications", direction="outbound", redacted=["to"]),
+        "shop": pipelines.Plan(task="demo.shop", keep_succeeded_days=1),
+        "shop-orders": pipelines.Plan(task="demo.shop_orders", keep_succeeded_days=1, redacted=CUSTOMER),
+        "shop-parcels": pipelines.Plan(
+            task="demo.shop_parcels", policy="patient", keep_succeeded_days=1, redacted=["to.name", "to.address"]
+        ),
         "rankings": pipelines.Plan(task="demo.rankings"),
         "reports": pipelines.Plan(executor="reports"),
         "orders": pipelines.Plan(task="demo.orders", connector="facts"),
@@ -70,6 +78,7 @@ def _fill_engines() -> None:
         ("tea", "0 */2 * * *", "rankings", {"provider": "rank", "keyword": "tea"}),
         ("pages", "*/5 * * * *", "rankings", {"provider": "crawl", "keyword": "pages"}),
         ("shift", "* * * * *", "releases", {}),
+        ("customers", "* * * * *", "shop", {}),
     ):
         schedules.create(name, schedules.Plan(pipeline=pipeline, cron=cron, payload=payload), by=BY)
 
@@ -93,6 +102,7 @@ def _drafts() -> dict[str, list[dict[str, Any]]]:
             *({"payload": {"function": "sales", "args": [f"week {number}"], "kwargs": {}}} for number in range(8)),
             {"payload": {"function": "forecast", "args": ["week 53"], "kwargs": {}}},
         ],
+        "shop": [{"payload": {}}],
         "notifications": [{"payload": {"to": "finance", "about": f"invoice {number}"}} for number in range(40)],
     }
 

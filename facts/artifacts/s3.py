@@ -18,8 +18,9 @@ from facts.core.errors import StorageUnavailableError
 # The least that S3 takes of a part that is not the last one; ten thousand of them are more than any artifact has.
 PART = 5 * 1024 * 1024
 CHUNK = 256 * 1024
-# A storage that falls silent must not keep a thread of the web server for minutes.
-LIMITS = Config(connect_timeout=5, read_timeout=20, retries={"max_attempts": 3, "mode": "standard"})
+# A storage that falls silent must not keep a thread of the web server for ever. To put the parts of a large upload together
+# takes it a while, though.
+LIMITS = Config(connect_timeout=5, read_timeout=60, retries={"max_attempts": 3, "mode": "standard"})
 
 
 class ArtifactStorage(S3Storage):

@@ -16,9 +16,11 @@ import psutil
 import pytest
 
 from ergon_site.demo.__main__ import PROCESSES
+from ergon_site.demo.tasks import CUSTOMERS
 from tests.processes import LIMIT, ROOT, eventually, free_port, wait_for
 
 pytestmark = pytest.mark.once
+ORDERS = "/admin/engines/transactionrecord/?pipeline__name=shop-orders"
 
 
 @pytest.fixture
@@ -88,6 +90,7 @@ def test_the_demo_lets_a_person_in_ends_at_ctrl_c_and_starts_again(port: int, sa
             shows(browser, "engines/executor/", "reports", "LookupError: there are no figures for week 53 yet")
             shows(browser, "engines/deadlettergroup/", "LookupError")
             shows(browser, "providers/gate/", "crawl_fetch", "open", "of 80")
+            assert_the_shop_is_open(browser)
         assert_output_is_short(port, said)
         assert_commands_reach_the_demo(port)
         press_ctrl_c(running)
@@ -95,19 +98,32 @@ def test_the_demo_lets_a_person_in_ends_at_ctrl_c_and_starts_again(port: int, sa
     unfinished = ROOT / "var" / "demo" / str(port) / "unfinished"
     unfinished.touch()
     with demo(port, said) as running:
-        eventually(lambda: "started, log in" in said.read_text(), "it starts its processes", 120)
+        eventually(lambda: "running, log in" in said.read_text(), "it starts its processes", 120)
         assert not unfinished.exists()
         press_ctrl_c(running)
     assert "Traceback" not in said.read_text()
 
 
+def assert_the_shop_is_open(browser: httpx.Client) -> None:
+    """Orders come in by themselves, and the pages do not show whose they are."""
+    shows(browser, "engines/transactionrecord/?pipeline__name=shop-parcels", "shop-parcels", "succeeded")
+    shows(browser, "engines/transactionrecord/?pipeline__name=notifications", "-mail")
+    found = re.search(r"/admin/(engines/transactionrecord/\d+/change/)", browser.get(ORDERS).text)
+    assert found is not None
+    page = browser.get(f"/admin/{found[1]}").text
+    assert "@mail.example" not in page
+    assert not any(name in page for name in CUSTOMERS)
+
+
 def assert_output_is_short(port: int, said: Path) -> None:
-    """One line per process and the banner last; what the processes print is in files."""
+    """One line per process with its state, and the banner last; what the processes print is in files."""
     eventually(lambda: "Ctrl-C ends everything" in said.read_text(), "the banner is printed")
     lines = [line for line in said.read_text().splitlines() if line.strip()]
     folder = f"var/demo/{port}"
-    started = [f"  {name:<10} started, log in {folder}/log/{name}.log" for name in PROCESSES]
-    assert sorted(lines[2:-6]) == sorted(started), said.read_text()
+    assert lines[2:-6] == [
+        f"Ergon: starting {len(PROCESSES)} processes …",
+        *(f"  {name:<10} running, log in {folder}/log/{name}.log" for name in PROCESSES),
+    ], said.read_text()
     assert lines[-6] == f"  Ergon runs at   http://127.0.0.1:{port}/"
     assert lines[-1] == f"  Ctrl-C ends everything; the data stays in {folder}."
     assert '{"' not in said.read_text()
@@ -117,8 +133,8 @@ def assert_output_is_short(port: int, said: Path) -> None:
 
 def assert_commands_reach_the_demo(port: int) -> None:
     """The line of the banner that points manage.py at the demo, typed in a shell."""
-    clean = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    typed = f". var/demo/{port}/env.sh && python manage.py status --json"
+    clean = {"PATH": os.environ["PATH"]}
+    typed = f'eval "$(make demo-env PORT={port})" && python manage.py status --json'
     told = subprocess.run(["/bin/sh", "-c", typed], cwd=ROOT, env=clean, capture_output=True, text=True, check=True)
     status = json.loads(told.stdout)
     assert status["database"].startswith("PostgreSQL ")
@@ -162,7 +178,15 @@ def test_ctrl_c_while_the_database_is_filled_ends_the_demo(setup: str, fill: str
     command = [sys.executable, "-c", INTERRUPTED.format(setup=setup, fill=fill, port=port)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert ended.returncode == code, ended.stdout + ended.stderr
-    assert "started, log in" not in ended.stdout
+    assert "processes …" not in ended.stdout
+
+
+def test_without_a_demo_its_variables_are_one_clear_line(port: int) -> None:
+    refused = subprocess.run(
+        ["make", "demo-env", f"PORT={port}"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.splitlines()[0] == f"there is no demo: start it with make demo PORT={port}"
 
 
 def test_a_taken_port_is_one_clear_line(port: int) -> None:

@@ -1,15 +1,20 @@
 """The deployment examples: they can be read, name what there is, and leave every process its time to end."""
 
+import builtins
+import dataclasses
 import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+import types
+import typing
+from collections.abc import Callable, Iterator
 from configparser import ConfigParser
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import psutil
 import pytest
@@ -139,11 +144,11 @@ def test_every_address_as_written_is_an_allowed_host(client: Client, settings: A
     (address,) = re.findall(r"## Compose.*?`http://([\d.]+):8000(/admin/)`", README, re.DOTALL)
     default = re.findall(r":-(.*)}", services()["web"]["environment"]["DJANGO_ALLOWED_HOSTS"])
     example = re.findall(r"^DJANGO_ALLOWED_HOSTS=(.*)$", (FOLDER / "env.example").read_text(), re.MULTILINE)
-    (ingress,) = (one for one in documents("kubernetes.yaml") if one["kind"] == "Ingress")
-    (config,) = (one for one in documents("kubernetes.yaml") if one["kind"] == "ConfigMap")
+    ingresses = [one for one in documents("kubernetes.yaml") if one["kind"] == "Ingress"]
+    (config,) = (one for one in documents("kubernetes.yaml") if "DJANGO_ALLOWED_HOSTS" in one.get("data", {}))
     written = [(names, address[0]) for names in (*default, *example)]
-    written.append((config["data"]["DJANGO_ALLOWED_HOSTS"], ingress["spec"]["rules"][0]["host"]))
-    assert len(written) == 3
+    written += [(config["data"]["DJANGO_ALLOWED_HOSTS"], ingress["spec"]["rules"][0]["host"]) for ingress in ingresses]
+    assert len(written) == 4
     for names, host in written:
         settings.ALLOWED_HOSTS = list(parsing.names(names))
         assert client.get("/admin/login/", headers={"host": host}).status_code == 200, (names, host)
@@ -167,8 +172,122 @@ def test_the_procfile_listens_where_the_page_says() -> None:
                     one.kill()
 
 
+# What is secret, and which processes may see it.
+SECRETS = {
+    "DATABASE_URL": {"web", "consume", "maintain", "forward", "celery", "migrate"},
+    "CELERY_BROKER_URL": {"web", "consume", "maintain", "celery"},
+    "DJANGO_SECRET_KEY": {"web"},
+    "POSTGRES_PASSWORD": {"postgres"},
+    "RABBITMQ_DEFAULT_PASS": {"rabbitmq"},
+}
+
+
+def seen_in_compose() -> dict[str, set[str]]:
+    return {name: set(service.get("environment", {})) for name, service in services().items()}
+
+
+def seen_in_kubernetes() -> dict[str, set[str]]:
+    """By the secrets that the first lines of the file make, and what each of them holds."""
+    made = re.findall(r"secret generic ([\w-]+) --from-literal=(\w+)", (FOLDER / "kubernetes.yaml").read_text())
+    seen = {}
+    for name, pod in pods():
+        (container,) = pod["containers"]
+        named = {one["secretRef"]["name"] for one in container.get("envFrom", []) if "secretRef" in one}
+        named |= {one["valueFrom"]["secretKeyRef"]["name"] for one in container.get("env", []) if "valueFrom" in one}
+        assert named <= {secret for secret, _ in made}
+        seen[name] = {variable for secret, variable in made if secret in named}
+    return seen
+
+
+def seen_in_systemd() -> dict[str, set[str]]:
+    seen = {}
+    for path in UNITS:
+        files = re.findall(r"^EnvironmentFile=/etc/ergon/(\w+\.env)$", path.read_text(), re.MULTILINE)
+        texts = [(FOLDER / "systemd" / f"{file}.example").read_text() for file in files]
+        names = {name for text in texts for name in re.findall(r"^(\w+)=", text, re.MULTILINE)}
+        seen[path.stem.removeprefix("ergon-").rstrip("@")] = names
+    return seen
+
+
+@pytest.mark.parametrize("seen", [seen_in_compose, seen_in_kubernetes, seen_in_systemd])
+def test_every_process_sees_the_secrets_that_it_needs_and_no_other(seen: Callable[[], dict[str, set[str]]]) -> None:
+    found = seen()
+    assert {"web", "consume", "forward"} <= set(found)
+    for secret, allowed in SECRETS.items():
+        assert {name for name, variables in found.items() if secret in variables} == allowed & set(found), secret
+
+
+def test_every_container_rotates_its_log() -> None:
+    for name, service in services().items():
+        assert {"max-size", "max-file"} <= set(service["logging"]["options"]), name
+
+
+def faults(value: Any, kind: Any, where: str = "") -> Iterator[str]:
+    """What Kubernetes would refuse of a value: a field that it does not know, or a value of another type."""
+    match get_origin(kind):
+        case typing.Union | types.UnionType:
+            choices = [list(faults(value, one, where)) for one in get_args(kind) if one is not type(None)]
+            yield from min(choices, key=len)
+        case builtins.list:
+            yield from _wrong(value, list, where)
+            for index, one in enumerate(value if isinstance(value, list) else []):
+                yield from faults(one, get_args(kind)[0], f"{where}[{index}]")
+        case builtins.dict:
+            yield from _wrong(value, dict, where)
+            for name, one in (value if isinstance(value, dict) else {}).items():
+                yield from faults(one, get_args(kind)[1], f"{where}.{name}")
+        case _ if dataclasses.is_dataclass(kind):
+            yield from _wrong(value, dict, where)
+            fields, told = get_type_hints(kind), value if isinstance(value, dict) else {}
+            required = {one.name for one in dataclasses.fields(kind) if one.default is dataclasses.MISSING}
+            yield from (f"{where}: {name} is missing" for name in required - set(told))
+            for name, one in told.items():
+                if name not in fields:
+                    yield f"{where}: unknown field {name}"
+                else:
+                    yield from faults(one, fields[name], f"{where}.{name}")
+        case _ if kind in {str, bool, int, float}:
+            yield from _wrong(value, kind, where)
+
+
+def _wrong(value: Any, kind: type, where: str) -> Iterator[str]:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        yield f"{where}: {value!r} is not a {kind.__name__}"
+
+
+def model_of(document: dict[str, Any]) -> Any:
+    """The dataclass of an object; the models ask lightkube, a client that is not needed here, for these three alone."""
+    core: Any = types.ModuleType("lightkube.core.schema")
+    core.DictMixin, core.field, core.dataclass = object, dataclasses.field, dataclasses.dataclass
+    sys.modules.setdefault("lightkube.core", types.ModuleType("lightkube.core"))
+    sys.modules.setdefault(core.__name__, core)
+    group, _, version = document["apiVersion"].rpartition("/")
+    group = (group.removesuffix(".k8s.io") or "core").replace(".", "_")
+    return getattr(import_module(f"lightkube.models.{group}_{version}"), document["kind"])
+
+
+def test_kubernetes_would_take_every_object() -> None:
+    objects = documents("kubernetes.yaml")
+    assert len(objects) > 15
+    assert [list(faults(one, model_of(one), one["kind"])) for one in objects] == [[]] * len(objects)
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"replica": 2}, "Deployment.spec: unknown field replica"),
+        ({"replicas": "2"}, "Deployment.spec.replicas: '2' is not a int"),
+        ({"selector": None}, "Deployment.spec.selector"),
+    ],
+)
+def test_an_object_that_kubernetes_would_refuse_is_found(change: dict[str, Any], fault: str) -> None:
+    (deployment,) = (one for one in documents("kubernetes.yaml") if one["metadata"]["name"] == "consume")
+    deployment["spec"] |= change
+    assert any(one.startswith(fault) for one in faults(deployment, model_of(deployment), "Deployment"))
+
+
 def test_no_example_carries_a_secret() -> None:
-    for path in (FOLDER / "env.example", FOLDER / "systemd" / "ergon.env.example"):
+    for path in FOLDER.rglob("*env.example"):
         for line in path.read_text().splitlines():
             name, _, value = line.partition("=")
             assert not (name.endswith(("PASSWORD", "SECRET_KEY")) and value), line
