@@ -18,6 +18,7 @@ PACKAGES = {
     RABBITMQ: ["rabbitmq-server"],
     "faketime": ["faketime"],
     "ip": ["iproute2"],
+    "jq": ["jq"],
     "nginx": ["nginx-light"],
     "pgbouncer": ["pgbouncer"],
     OLDEST_POSTGRES: ["postgresql-15"],

@@ -53,7 +53,8 @@ def _fill_engines() -> None:
     retry = {"max_attempts": 2, "timeout": 1.0, "backoff": 0.2}
     body = {"loop": {"concurrency": {"value": 4}, "batch": {"size": 50}}, "steps": {"process": {"retry": retry}}}
     policies.write("impatient", body, kind="consumer", by=BY, reason="Invoices must not wait for long")
-    carrier = {"steps": {"process": {"retry": {"max_attempts": 5, "timeout": 10.0, "backoff": 1.0}}}}
+    retry = {"max_attempts": 5, "timeout": 10.0, "backoff": 1.0}
+    carrier = {"loop": {"concurrency": {"value": 4}}, "steps": {"process": {"retry": retry}}}
     policies.write("patient", carrier, kind="consumer", by=BY, reason="The carrier answers in the end")
     for name, plan in {
         "invoices": pipelines.Plan(task="demo.invoices", policy="impatient", redacted=["iban"]),

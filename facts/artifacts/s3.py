@@ -18,8 +18,8 @@ from facts.core.errors import StorageUnavailableError
 # The least that S3 takes of a part that is not the last one; ten thousand of them are more than any artifact has.
 PART = 5 * 1024 * 1024
 CHUNK = 256 * 1024
-# A storage that falls silent must not keep a thread of the web server for ever. To put the parts of a large upload together
-# takes it a while, though.
+# A storage that falls silent must not keep a thread of the web server for ever; to put together the parts of a large
+# upload takes a while.
 LIMITS = Config(connect_timeout=5, read_timeout=60, retries={"max_attempts": 3, "mode": "standard"})
 
 

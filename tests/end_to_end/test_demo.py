@@ -20,7 +20,7 @@ from ergon_site.demo.tasks import CUSTOMERS
 from tests.processes import LIMIT, ROOT, eventually, free_port, wait_for
 
 pytestmark = pytest.mark.once
-ORDERS = "/admin/engines/transactionrecord/?pipeline__name=shop-orders"
+ORDERS = "/admin/engines/transactionrecord/?pipeline=shop-orders"
 
 
 @pytest.fixture
@@ -106,8 +106,8 @@ def test_the_demo_lets_a_person_in_ends_at_ctrl_c_and_starts_again(port: int, sa
 
 def assert_the_shop_is_open(browser: httpx.Client) -> None:
     """Orders come in by themselves, and the pages do not show whose they are."""
-    shows(browser, "engines/transactionrecord/?pipeline__name=shop-parcels", "shop-parcels", "succeeded")
-    shows(browser, "engines/transactionrecord/?pipeline__name=notifications", "-mail")
+    shows(browser, "engines/transactionrecord/?pipeline=shop-parcels", "-parcel", "Succeeded")
+    shows(browser, "engines/transactionrecord/?pipeline=notifications", "-mail")
     found = re.search(r"/admin/(engines/transactionrecord/\d+/change/)", browser.get(ORDERS).text)
     assert found is not None
     page = browser.get(f"/admin/{found[1]}").text

