@@ -5,7 +5,6 @@ import math
 import os
 import re
 from collections.abc import Callable
-from importlib import import_module
 from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
@@ -19,7 +18,6 @@ BROKERS = frozenset({"amqp", "amqps", "redis", "rediss"})
 SHORTEST_SECRET_KEY = 50
 HIGHEST_PORT = 65_535
 SHORTEST_SESSION = 60
-S3_MEMORY = 1024 * 1024
 
 Parser = Callable[[str], Any]
 T = TypeVar("T")

@@ -22,15 +22,11 @@ from django.db import connection, connections
 
 from ergon_site import BASE_DIR, embedded
 
+DEFAULT_PORT = 8000
 LOGIN = {"username": "admin", "password": "demo"}
 
 REPORTS = ["python", "-m", "engines.executors", "--handlers", "ergon_site.demo.handlers"]
-# A clone has an environment of its own; who has installed Ergon has activated one.
-COMMANDS = (
-    ". .venv/bin/activate && . {folder}/env.sh && python manage.py status"
-    if (BASE_DIR / "manage.py").exists()
-    else ". {folder}/env.sh && ergon status"
-)
+IS_CLONE = (BASE_DIR / "manage.py").exists()
 # The codes of processes that were told to end.
 ENDED_WELL = (0, -signal.SIGTERM, -signal.SIGINT, -signal.SIGKILL)
 LOOK_EVERY = 0.2
@@ -49,7 +45,7 @@ PROCESSES = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="ergon demo", description=__doc__)
-    parser.add_argument("--port", type=int, default=8000, help="where the console listens (default 8000)")
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="where the console listens (default 8000)")
     port = parser.parse_args(arguments).port
     is_stopped = Event()
 
@@ -169,13 +165,14 @@ def _welcome(port: int, folder: Path, running: dict[str, "Popen[bytes]"]) -> Non
         state = "running" if process.poll() is None else f"ended with {process.returncode}"
         print(f"  {name:<10} {state}, log in {folder}/log/{name}.log", flush=True)
     chosen = "" if port == DEFAULT_PORT else f" PORT={port}"
+    in_clone, installed = f'eval "$(make demo-env{chosen})" && python manage.py', f". {folder}/env.sh && ergon"
     print(
         f"""
   Ergon runs at   http://127.0.0.1:{port}/
   log in as       {LOGIN["username"]}
   password        {LOGIN["password"]}
   API reference   http://127.0.0.1:{port}/api/docs/
-  commands        {COMMANDS.format(folder=folder)}
+  commands        {in_clone if IS_CLONE else installed} status
   Ctrl-C ends everything; the data stays in {folder}.
 """,
         flush=True,
