@@ -1,102 +1,78 @@
-"""The pages of the documentation that a reader follows step by step work as they are written, from a fresh clone."""
+"""Every console and Python block of README, tutorials and how-tos works as it is written, from a fresh clone."""
 
+import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.guides import Block, Terminal, assert_prints, blocks, clone, installed, save, terminals
-from tests.processes import eventually, free_port
+from tests.guides import COMMENT, COMMENTS, Reader, blocks, clone, installed, page_before
+from tests.processes import ROOT, free_port
 
 pytestmark = pytest.mark.once
 
+DOCS = ROOT / "docs"
+HOW_TO = DOCS / "how-to"
+# These are about several machines: tests/end_to_end/test_deployment.py runs what can be run of them.
+OF_DEPLOYMENTS = {HOW_TO / "deploy.md", HOW_TO / "operate-from-a-shell.md"}
+PAGES = {ROOT / "README.md", *DOCS.glob("tutorial/*.md"), *HOW_TO.glob("*.md")} - OF_DEPLOYMENTS
+(PREPARING,) = (block.text for block in blocks(DOCS / "README.md"))
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """The fresh clone that the reader stands in."""
-    copy = clone(tmp_path)
+
+def journey(page: Path) -> list[Path]:
+    """A page and those that go on from it, each right after the one before it."""
+    return [page, *(one for after in sorted(PAGES) if page_before(after) == page for one in journey(after))]
+
+
+BEGINNINGS = sorted(page for page in PAGES if page_before(page) is None)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A clone for all pages: to load its code takes seconds."""
+    copy = clone(tmp_path_factory.mktemp("guides"))
     with installed(copy):
         yield copy
 
 
-def test_the_tutorial_on_the_first_pipeline_works_as_written(folder: Path) -> None:
-    with terminals(folder, "first", "second") as (first, second):
-        here, printed, is_waiting = first, "", False
-        for block in blocks("tutorial/first-pipeline.md"):
-            if block.language in {"python", "json"}:
-                edit(folder, block.text) if block.saved_as is None else save(folder, block)
-            elif block.language == "text" and "Ctrl-C" in block.before:
-                assert_prints(first.press_ctrl_c(), block.text)
-            elif block.language == "text" and is_waiting:
-                eventually(lambda: "failed" in second.run("python manage.py explain invoice-4"), "the consumer ran it")
-                assert_prints(second.run("python manage.py explain invoice-4"), block.text)
-            elif block.language == "text":
-                assert_prints(printed, block.text)
-            elif block.text == "python manage.py consume\n":
-                first.begin(block.text)
-                here = second
-            elif "pip install" not in block.text:  # a fresh clone here has its packages
-                is_waiting = "A moment later" in block.before
-                printed = here.run(block.text)
+@pytest.fixture
+def reader(copy: Path) -> Iterator[Reader]:
+    """A reader in the clone, without data of any page."""
+    files = set(copy.iterdir())
+    ports = {number: str(free_port()) for number in ("8000", "8001", "8099")}
+    broker = os.environ["CELERY_BROKER_URL"].removeprefix("redis://")
+    with Reader(copy, {**ports, "127.0.0.1:6379/0": broker}) as reader:
+        yield reader
+    for path in {*copy.iterdir(), *copy.parent.iterdir()} - files - {copy}:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def follow(folder: Path, terminal: Terminal, steps: list[Block]) -> None:
-    """Go through the blocks of a page with one terminal."""
-    printed = ""
-    for block in steps:
-        match block.language:
-            case "console":
-                printed = terminal.run(block.text)
-            case "text":
-                assert_prints(printed, block.text)
-            case _ if block.saved_as:
-                save(folder, block)
-            case _:
-                assert "Add to the file" in block.before
-                with (folder / "../shop/shop_tasks.py").open("a") as file:
-                    file.write(f"\n\n{block.text}")
+@pytest.mark.parametrize("page", BEGINNINGS, ids=lambda page: page.stem)
+def test_the_blocks_of_a_page_work_as_written(page: Path, reader: Reader) -> None:
+    if page.parent == HOW_TO:
+        reader.here.run(PREPARING)
+    for one in journey(page):
+        reader.follow(one)
+    if page.stem == "README":
+        request = "from django.test import RequestFactory\nprint(order(RequestFactory().post('/', {'quantity': 2})).status_code)"
+        assert "202" in reader.execute(request)
 
 
-def test_the_pages_on_providers_work_as_written(folder: Path) -> None:
-    changes = {"8099": str(free_port()), "kill $!": ""}  # the second page goes on with the first one's server
-    with terminals(folder, "shell") as shell:
-        follow(folder, shell, blocks("how-to/write-a-provider.md", changes))
-        follow(folder, shell, blocks("how-to/call-a-provider-from-a-task.md", changes))
+def test_every_comment_that_a_page_has_for_this_test_is_one_that_it_knows() -> None:
+    assert [
+        (page.name, comment[0])
+        for page in sorted(PAGES)
+        for comment in COMMENT.finditer(page.read_text())
+        if comment["name"] not in COMMENTS
+    ] == []
 
 
-def test_the_page_for_users_of_tenacity_and_pybreaker_works_as_written(folder: Path) -> None:
-    before, *steps = blocks("how-to/from-tenacity-and-pybreaker.md", {"8099": str(free_port())})
-    compile(before.text, "before.py", "exec")  # what the reader has today needs packages that are not ours
-    with terminals(folder, "shell") as shell:
-        follow(folder, shell, steps)
-
-
-def test_the_page_on_facts_works_as_written(folder: Path) -> None:
-    changes = {"8000": str(free_port()), "8001": str(free_port())}
-    with terminals(folder, "plant", "office") as (plant, office):
-        printed, is_running = "", False
-        for block in blocks("how-to/produce-and-consume-facts.md", changes):
-            here = plant if "plant's terminal" in block.before else office
-            if block.language == "text" and is_running:
-                assert_prints(office.press_ctrl_c(until="sheet.pdf"), block.text)
-                is_running = False
-            elif block.language == "text":
-                assert_prints(printed, block.text)
-            elif block.saved_as:
-                save(folder, block)
-            elif "until Ctrl-C" in block.before:
-                office.begin(block.text)
-                is_running = True
-            elif block.language == "console":
-                assert "terminal" in block.before, f"where to type this is not said:\n{block.text}"
-                printed = here.run(block.text)
-                if "and" in block.before.partition("plant's terminal")[2]:
-                    office.run(block.text)
-
-
-def edit(folder: Path, line: str) -> None:
-    """Change the one line of the task that the page shows changed."""
-    path = folder / "../first-pipeline/shop_tasks.py"
-    name = line.partition(" ")[0]
-    path.write_text(re.sub(rf"^{name} = .*\n", line, path.read_text(), flags=re.MULTILINE))
+def test_every_block_of_a_page_is_found() -> None:
+    assert [
+        page.name
+        for page in sorted(PAGES)
+        if len(re.findall(r"^ *```(?:console|python)$", page.read_text(), re.MULTILINE))
+        != sum(block.language in {"console", "python"} for block in blocks(page))
+    ] == []
