@@ -7,7 +7,7 @@ BENCH := .venv-bench/bin
 PIP = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-env test check format lock bench soak clean
+.PHONY: help demo demo-env test check format docs screenshots lock bench soak clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -36,8 +36,18 @@ format: .venv/ready ## Put the code in order
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: .venv-docs/ready ## Build the documentation as a site with search, in var/docs
+	rm -rf var/docs var/docs-source && mkdir -p var/docs-source
+	cp -r --parents docs README.md CONTRIBUTING.md CHANGELOG.md LICENSE benchmarks/README.md \
+	  tests/end_to_end/test_walks.py var/docs-source
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet --strict --config-file docs/mkdocs.yml
+	@echo "python3 -m http.server --directory var/docs 8080 serves it"
+
+screenshots: .venv/ready ## Make the pictures of the documentation from a demo, with headless Chromium
+	$(BIN)/python -m tests.screenshots
+
 lock: .venv/ready ## Pin requirements/*.in anew into requirements/*.txt
-	for name in base production s3 dev bench; do \
+	for name in base production s3 dev bench docs; do \
 	  $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
 	    --no-annotate --no-emit-index-url requirements/$$name.in --output-file requirements/$$name.txt || exit 1; \
 	done
@@ -51,11 +61,12 @@ soak: .venv/ready ## Run the long forms of the proofs
 	$(BIN)/python -m pytest --soak --database postgresql $(ARGS)
 
 clean: ## Remove the virtual environment, caches and demo data
-	rm -rf .venv .venv-bench var .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-bench .venv-docs var .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 .venv/ready: requirements/dev.txt
 .venv-bench/ready: requirements/bench.txt
-.venv/ready .venv-bench/ready:
+.venv-docs/ready: requirements/docs.txt
+.venv/ready .venv-bench/ready .venv-docs/ready:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Ergon needs Python 3.11 or newer: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(@D)
 	@echo "Installing $< …"

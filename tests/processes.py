@@ -104,7 +104,7 @@ def serve(log: Path | None = None, threads: str = "4", **changes: str) -> Iterat
 
 
 def wait_for(url: str, within: float = LIMIT) -> None:
-    eventually(lambda: answers(url), f"{url} answers", within)
+    eventually(lambda: _answers(url), f"{url} answers", within)
 
 
 def eventually(holds: Callable[[], bool], what: str, within: float = LIMIT) -> None:
@@ -115,8 +115,7 @@ def eventually(holds: Callable[[], bool], what: str, within: float = LIMIT) -> N
         time.sleep(0.05)
 
 
-def answers(url: str) -> bool:
-    """Whether a server answers there with 200."""
+def _answers(url: str) -> bool:
     # Not with httpx, which reads all certificates first: that takes longer than the server's answer.
     try:
         with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310 (ours)

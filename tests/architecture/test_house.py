@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -110,7 +111,7 @@ def test_tests_that_patch_say_why() -> None:
     assert unsaid == []
 
 
-@pytest.mark.parametrize("name", ["base", "production", "s3", "dev", "bench"])
+@pytest.mark.parametrize("name", ["base", "production", "s3", "dev", "bench", "docs"])
 def test_pinned_requirements_name_no_host_and_have_hashes(name: str) -> None:
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
     assert "://" not in text
@@ -154,11 +155,35 @@ def test_every_test_that_the_conformance_page_names_exists() -> None:
     assert named - there == set()
 
 
-def test_every_page_is_linked_to_where_it_is() -> None:
-    links = [
-        (page, target)
-        for page in tracked("*.md")
-        for target in re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text())
-    ]
+LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]+))?\)")
+
+
+def test_every_link_leads_to_a_file_and_a_heading_that_are_there() -> None:
+    links = [(page, *found) for page in tracked("*.md") for found in LINK.findall(page.read_text())]
     assert links
-    assert [f"{page.name}: {target}" for page, target in links if not (page.parent / target).exists()] == []
+    assert [
+        f"{page.relative_to(ROOT)}: {target}#{anchor}"
+        for page, target, anchor in links
+        if not _is_there(page, target, anchor)
+    ] == []
+
+
+def _is_there(page: Path, target: str, anchor: str) -> bool:
+    aim = page.parent / target if target else page
+    return aim.exists() and (not anchor or aim.suffix != ".md" or anchor in _anchors(aim.resolve()))
+
+
+@cache
+def _anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and the documentation site make them."""
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    titles = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title) for title in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
+    return {re.sub(r"[^\w -]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def test_every_page_is_in_the_navigation_and_on_the_page_of_pages() -> None:
+    docs = ROOT / "docs"
+    pages = {str(page.relative_to(docs)) for page in tracked("docs/*.md")} - {"README.md"}
+    listed = {target for target, _ in LINK.findall((docs / "README.md").read_text())}
+    navigation = set(re.findall(r"- docs/(\S+\.md)$", (docs / "mkdocs.yml").read_text(), re.MULTILINE))
+    assert (pages - listed, pages ^ navigation) == (set(), set())
