@@ -21,15 +21,24 @@ from textwrap import dedent
 from typing import Any, Self
 
 from tests import warm
-from tests.processes import LIMIT, ROOT, answers, eventually
+from tests.processes import LIMIT, ROOT, eventually, wait_for
 
 BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 # What a page tells the test and not its reader; CONTRIBUTING.md lists them.
 COMMENT = re.compile(r"<!-- (?P<name>[\w -]+?)(?:: (?P<value>.+?))? -->", re.DOTALL)
-COMMENTS = {"after", "not run", "terminal", "until Ctrl-C", "Ctrl-C in", "Ctrl-C after this in", "eventually", "change in"}
+COMMENTS = {
+    "after",
+    "not run",
+    "terminal",
+    "until Ctrl-C",
+    "Ctrl-C in",
+    "Ctrl-C after this in",
+    "eventually",
+    "change in",
+}
 # What differs from run to run: times, durations, ids, hosts and process numbers.
 VARYING = (
-    (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)?", "TIME"),
+    (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(\+00:00|Z)?", "TIME"),
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UUID"),
     (r"\b[\w-]+:\d{2,}\b", "HOST:PID"),
     (r"\b\d+(\.\d+)? (ms|s)\b", "DURATION"),
@@ -260,7 +269,10 @@ class Session:
         os.mkfifo(pipe)
         (folder / "session.py").write_text(SESSION.format(pipe=str(pipe)))
         # In a shell of its own, so that `$!` stays what the page has started.
-        terminal.run(f"(python manage.py shell -c \"exec(open('{folder}/session.py').read(), {{}})\" &)\nexec 7> {pipe}")
+        python = ".venv/bin/python"  # the page may not have activated it yet
+        terminal.run(
+            f"({python} manage.py shell -c \"exec(open('{folder}/session.py').read(), {{}})\" &)\nexec 7<> {pipe}"
+        )
 
     def execute(self, code: str) -> str:
         """Execute a block; what it prints."""
@@ -290,7 +302,9 @@ class Reader:
             terminal.close()
 
     def terminal(self, name: str) -> Terminal:
-        return self._terminals.setdefault(name, Terminal(self.folder))
+        if name not in self._terminals:
+            self._terminals[name] = Terminal(self.folder)
+        return self._terminals[name]
 
     def follow(self, page: Path) -> None:
         """Go through a page from its first block to its last."""
@@ -311,7 +325,7 @@ class Reader:
         return self.session.execute(code)
 
     def _take(self, block: Block, printed: str | None, expected: str) -> str | None:
-        """Do what the page says with a block; what that printed, or the block before if this one is its output."""
+        """Do what the page says with a block; what that printed."""
         comments = block.comments
         if "terminal" in comments:
             self.here = self.terminal(comments["terminal"])
@@ -334,17 +348,15 @@ class Reader:
                 return self.execute(block.text)
             case "text":
                 assert_prints(self._interrupted(block) if is_interrupted(block) else printed or "", block.text)
-                return printed
             case "json" if printed:
                 assert_answers(printed, block.text)
-                return printed
         return None
 
     def _begin(self, commands: str, address: str) -> None:
         self.here.begin(commands)
         self._busy.add(next(name for name, one in self._terminals.items() if one is self.here))
         if address:
-            eventually(lambda: answers(address), f"{address} answers")
+            wait_for(address)
 
     def _interrupted(self, block: Block) -> str:
         until = "Ctrl-C after this in" in block.comments
@@ -385,9 +397,10 @@ def prints(printed: str, expected: str) -> bool:
 
 def assert_answers(printed: str, expected: str) -> None:
     """The last answer that was printed has the fields that the page shows."""
-    answers = [line for line in printed.splitlines() if line.startswith(("{", "["))]
-    assert answers, f"the page shows an answer:\n{expected}\nbut the command printed:\n{printed}"
-    assert _fields(json.loads(answers[-1])) == _fields(json.loads(expected)), f"{answers[-1]}\nis not\n{expected}"
+    # A server's answer does not end with a line: the next one comes right after it.
+    *_, last = printed.strip().replace("}{", "}\n{").splitlines()
+    assert last.startswith("{"), f"the page shows an answer:\n{expected}\nbut the command printed:\n{printed}"
+    assert _fields(json.loads(last)) == _fields(json.loads(expected)), f"{last}\nis not\n{expected}"
 
 
 def _fields(value: Any) -> Any:

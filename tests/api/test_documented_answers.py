@@ -18,8 +18,8 @@ def examples(page: str) -> list[dict[str, Any]]:
     return [json.loads(block) for block in re.findall(r"^```json\n(\{.*?\})\n```$", text, re.MULTILINE | re.DOTALL)]
 
 
-def test_the_first_steps_show_the_answers_that_come(client: Client, token: str) -> None:
-    known, unknown = examples("tutorial/first-steps.md")[:2]
+def test_the_page_on_clients_shows_the_answers_that_come(client: Client, token: str) -> None:
+    known, unknown = examples("how-to/api-clients.md")[:2]
     answer = client.get("/api/v1/client", headers={"Authorization": f"Bearer {token}"}).json()
     assert list(answer) == list(known)
     assert {name: type(value) for name, value in answer.items() if value is not None} == {
