@@ -32,8 +32,12 @@ def journey(page: Path) -> list[Path]:
     return [*journey(before), page] if before else [page]
 
 
-# The others are on the way to one of these.
-ENDS = sorted(PAGES - {page_before(page) for page in PAGES})
+# The others are on the way to one of these, or have nothing to run.
+ENDS = sorted(
+    page
+    for page in PAGES - {page_before(page) for page in PAGES}
+    if any(block.language in {"console", "python"} for block in blocks(page))
+)
 
 
 @pytest.fixture(scope="module")
