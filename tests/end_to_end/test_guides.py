@@ -15,9 +15,9 @@ pytestmark = pytest.mark.once
 
 DOCS = ROOT / "docs"
 HOW_TO = DOCS / "how-to"
-# These are about several machines: tests/end_to_end/test_deployment.py runs what can be run of them.
-OF_DEPLOYMENTS = {HOW_TO / "deploy.md", HOW_TO / "operate-from-a-shell.md"}
-PAGES = {ROOT / "README.md", *DOCS.glob("tutorial/*.md"), *HOW_TO.glob("*.md")} - OF_DEPLOYMENTS
+# About deployments and other projects: tests of their own run what can be run of them.
+ELSEWHERE = {HOW_TO / name for name in ("add-to-a-project.md", "deploy.md", "operate-from-a-shell.md")}
+PAGES = {ROOT / "README.md", *DOCS.glob("tutorial/*.md"), *HOW_TO.glob("*.md")} - ELSEWHERE
 # Of the view on the front page.
 A_REQUEST = """
 from django.test import RequestFactory
