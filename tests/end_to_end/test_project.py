@@ -22,7 +22,7 @@ from tests.guides import Block, blocks
 from tests.installation import Installation
 from tests.processes import ROOT
 
-PAGE = "how-to/add-to-a-project.md"
+PAGE = ROOT / "docs/how-to/add-to-a-project.md"
 LOOK = """
 import json
 from django.apps import apps

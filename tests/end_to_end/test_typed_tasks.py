@@ -12,8 +12,9 @@ from tests.processes import LIMIT, ROOT
 
 pytestmark = pytest.mark.once
 
-PAGES = ("../README.md", "tutorial/first-task.md", "tutorial/first-pipeline.md")
-TYPED = "how-to/write-a-task.md"
+DOCS = ROOT / "docs"
+PAGES = (ROOT / "README.md", DOCS / "tutorial/first-task.md", DOCS / "tutorial/first-pipeline.md")
+TYPED = DOCS / "how-to/write-a-task.md"
 MISTAKES = """
 from engines import ConsumerTask, Transaction
 from engines.connectors.memory import MemoryConnector
