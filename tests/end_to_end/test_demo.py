@@ -106,7 +106,7 @@ def test_the_demo_lets_a_person_in_ends_at_ctrl_c_and_starts_again(port: int, sa
 
 def assert_the_shop_is_open(browser: httpx.Client) -> None:
     """Orders come in by themselves, and the pages do not show whose they are."""
-    shows(browser, "engines/transactionrecord/?pipeline=shop-parcels", "-parcel", "Succeeded")
+    shows(browser, "engines/transactionrecord/?pipeline=shop-parcels", "-parcel", "succeeded")
     shows(browser, "engines/transactionrecord/?pipeline=notifications", "-mail")
     found = re.search(r"/admin/(engines/transactionrecord/\d+/change/)", browser.get(ORDERS).text)
     assert found is not None
