@@ -7,10 +7,10 @@ BENCH := .venv-bench/bin
 PIP = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-env test check format docs screenshots lock bench soak clean
+.PHONY: help demo demo-env test check format docs screenshots lock bench soak test-matrix clean
 
 help: ## Show the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
 demo: .venv/ready ## Run everything on this machine (PORT=8000); Ctrl-C ends it
 	@exec $(BIN)/python -m ergon_site.demo --port $(PORT)
@@ -60,8 +60,11 @@ soak: .venv/ready ## Run the long forms of the proofs
 	$(BIN)/python -m pytest --soak --database sqlite $(ARGS)
 	$(BIN)/python -m pytest --soak --database postgresql $(ARGS)
 
+test-matrix: .venv/ready ## Run the suite on each Python and Django that can be had (PYTHONS=, ARGS=)
+	$(BIN)/python -m tests.matrix $(ARGS)
+
 clean: ## Remove the virtual environment, caches and demo data
-	rm -rf .venv .venv-bench .venv-docs var .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-bench .venv-docs .venv-matrix var .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 .venv/ready: requirements/dev.txt
 .venv-bench/ready: requirements/bench.txt

@@ -6,6 +6,8 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
+# Pinned here is the release with long-term support; a project may have the next one.
+RANGES = {"django": "django>=5.2.19,<6.1"}
 EXTRAS = ("production", "demo", "s3", "sqs", "nats", "rabbitmq")
 
 
@@ -18,4 +20,4 @@ class Requirements(MetadataHookInterface):
         """The requirements of one file. A file that it includes is an extra of its own, or what Ergon always needs."""
         lines = (Path(self.root) / "requirements" / f"{name}.in").read_text().splitlines()
         named = [re.sub(r"^-r (\w+)\.in$", r"ergon[\1]", line) for line in lines if line and not line.startswith("#")]
-        return [line for line in named if line != "ergon[base]"]
+        return [RANGES.get(line.partition("~=")[0], line) for line in named if line != "ergon[base]"]
