@@ -132,7 +132,7 @@ def supervise(port: int, folder: Path, is_stopped: Event) -> int:
     while not is_stopped.wait(LOOK_EVERY) and all(process.poll() is None for process in running.values()):
         pass
     print("Ergon: stopping …", flush=True)
-    codes = [process.returncode for process in running.values() if process.returncode is not None]
+    ended = {name: process.returncode for name, process in running.items() if process.returncode is not None}
     for process in running.values():
         _end(process, signal.SIGTERM)
     until = time.monotonic() + STOP_LIMIT
@@ -142,10 +142,10 @@ def supervise(port: int, folder: Path, is_stopped: Event) -> int:
         except TimeoutExpired:
             _end(process, signal.SIGKILL)
             process.wait()
-        if process.returncode not in ENDED_WELL:
+        if name in ended or process.returncode not in ENDED_WELL:
             print(f"  {name:<10} stopped (rc={process.returncode}), see {logs}/{name}.log", flush=True)
     # Ended by the person who started it: that is how a demo ends well.
-    return 0 if is_stopped.is_set() else codes[0]
+    return 0 if is_stopped.is_set() else next(iter(ended.values()))
 
 
 def _end(process: "Popen[bytes]", number: signal.Signals) -> None:

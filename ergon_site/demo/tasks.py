@@ -71,7 +71,7 @@ class SendNotifications(engines.AsyncProducerTask):
     """Sends notifications to whoever wants them."""
 
     async def produce_transaction(self, transaction: Transaction) -> Any:
-        return {"sent_to": transaction.payload["to"]}
+        return {"sent": transaction.payload["about"]}
 
 
 @engines.task("demo.shop")
