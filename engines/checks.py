@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from typing import Any
 
-from django.core.checks import CheckMessage, Error, Warning as Caution
+from django.core.checks import CheckMessage, Warning as Caution
 
 from engines import conf
 from engines.executors.settings import ExecutorConfigurationError, executors_in
@@ -11,12 +11,12 @@ from ergon_site.access import checks
 
 
 def check_settings(**_: Any) -> list[CheckMessage]:
-    found = list(checks.setting_errors(conf.DEFAULTS))
+    found = list(checks.setting_errors(conf.DEFAULTS, **conf.OPTIONAL))
     if not found:
         try:
             executors_in(conf.setting("ERGON_EXECUTORS"))
         except ExecutorConfigurationError as error:
-            found.append(Error(str(error), id="ergon.E002"))
+            found.append(checks.wrong_setting(str(error)))
     return found
 
 

@@ -36,6 +36,15 @@ DEFAULTS: dict[str, Any] = {
     "ERGON_TRACE_URL": "",
 }
 
+# The types of those that are not set by default.
+OPTIONAL = {
+    "ERGON_BATCH": int,
+    "ERGON_CONCURRENCY": int,
+    "ERGON_LIMIT": int,
+    "ERGON_METRICS_PORT": int,
+    "ERGON_TIMEOUT": float,
+}
+
 setting = partial(conf.setting, defaults=DEFAULTS)
 
 

@@ -6,12 +6,12 @@ import os
 import re
 from collections.abc import Callable
 from importlib.util import find_spec
-from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from engines.executors.settings import ExecutorConfigurationError, executors_in
+from ergon_site.access.core.addresses import Network, networks_in
 from facts.core.peers import Peer, parse_peer
 
 BROKERS = frozenset({"amqp", "amqps", "redis", "rediss"})
@@ -117,9 +117,9 @@ def header(value: str) -> str:
     return value
 
 
-def networks(value: str) -> tuple[IPv4Network | IPv6Network, ...]:
+def networks(value: str) -> tuple[Network, ...]:
     try:
-        return tuple(ip_network(name) for name in names(value))
+        return networks_in(names(value))
     except ValueError as error:
         msg = f"must be addresses and networks such as 10.0.0.5,10.1.0.0/16: {error}"
         raise ValueError(msg) from None

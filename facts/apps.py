@@ -2,6 +2,7 @@ from typing import Any
 
 from django.apps import apps as current
 from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 from django.db.models.signals import post_migrate
 
@@ -20,14 +21,20 @@ class FactsConfig(ErgonAppConfig):
 
     def ready(self) -> None:
         post_migrate.connect(_register_zone, sender=self)
-        checks.register(_check_settings)
+        checks.register(check_settings)
 
 
-def _check_settings(**_: Any) -> list[checks.CheckMessage]:
-    from ergon_site.access.checks import setting_errors
+def check_settings(**_: Any) -> list[checks.CheckMessage]:
+    from ergon_site.access.checks import setting_errors, wrong_setting
     from facts import conf
 
-    return list(setting_errors(conf.DEFAULTS))
+    found = list(setting_errors(conf.DEFAULTS))
+    if not found:
+        try:
+            conf.settings.__wrapped__()  # as they are now, whatever was read before
+        except ImproperlyConfigured as error:
+            found.append(wrong_setting(str(error)))
+    return found
 
 
 def _register_zone(*, using: str, apps: Any = current, **_: Any) -> None:

@@ -1,6 +1,6 @@
 """System checks of a project that has Ergon in it: what is missing, in words, before anything fails for it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django.apps import apps
@@ -9,7 +9,7 @@ from django.core.checks import CheckMessage, Error, Warning as Caution
 from django.db import connection
 from django.urls import NoReverseMatch, reverse
 
-from ergon_site.access import conf
+from ergon_site.access import addresses, conf
 
 CONSOLE = ("django.contrib.messages", "django.contrib.sessions", "unfold")
 VENDORS = ("postgresql", "sqlite")
@@ -23,12 +23,27 @@ def check_project(**_: Any) -> list[CheckMessage]:
         text = f"Ergon keeps its tables in PostgreSQL or SQLite, and the default database is {connection.display_name}."
         hint = "Name a database of one of these kinds 'default' in DATABASES."
         found.append(Error(text, hint=hint, id="ergon.E001"))
-    return [*found, *setting_errors(conf.DEFAULTS)]
+    wrong = list(setting_errors(conf.DEFAULTS))
+    return [*found, *(wrong or _proxies())]
 
 
-def setting_errors(defaults: Any) -> Iterator[CheckMessage]:
-    for text in conf.faults(defaults):
-        yield Error(text, hint="docs/reference/settings.md tells what each setting means.", id="ergon.E002")
+def setting_errors(defaults: Mapping[str, Any], **optional: type) -> Iterator[CheckMessage]:
+    for text in conf.faults(defaults, optional):
+        yield wrong_setting(text)
+
+
+def wrong_setting(text: str) -> CheckMessage:
+    return Error(text, hint="docs/reference/settings.md tells what each setting means.", id="ergon.E002")
+
+
+def _proxies() -> Iterator[CheckMessage]:
+    try:
+        trusted = addresses.trusted_proxies()
+    except ValueError as error:
+        yield wrong_setting(f"ERGON_TRUSTED_PROXIES must be addresses and networks such as '10.1.0.0/16': {error}.")
+        return
+    if conf.setting("ERGON_CERTIFICATE_HEADER") and not trusted:
+        yield wrong_setting("ERGON_CERTIFICATE_HEADER needs ERGON_TRUSTED_PROXIES: anybody can send a header.")
 
 
 def check_console(**_: Any) -> list[CheckMessage]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from django.apps import apps
@@ -16,6 +17,8 @@ DEFAULTS: Mapping[str, Any] = {
     "ERGON_METRICS_RATE": 10.0,
     "ERGON_TRUSTED_PROXIES": (),
 }
+# Running transactions are given back at once; artifacts are never read again.
+MAY_BE_ZERO = frozenset({"ERGON_GRACE", "ERGON_VERIFY_AGE"})
 
 
 def setting(name: str, defaults: Mapping[str, Any] = DEFAULTS) -> Any:
@@ -34,23 +37,31 @@ def declared_by_apps(name: str) -> list[Any]:
     return [getattr(app, name) for app in apps.get_app_configs() if hasattr(app, name)]
 
 
-def faults(defaults: Mapping[str, Any]) -> Iterator[str]:
-    """The settings of a project that are not of the kind of their default, in words."""
+def faults(defaults: Mapping[str, Any], optional: Mapping[str, type] = MappingProxyType({})) -> Iterator[str]:
+    """The settings of a project that are not of the kind of their default, in words.
+
+    Those without a default are `optional`, with their types. What should be a list or a dictionary may hold passwords,
+    and is not quoted.
+    """
     for name, default in defaults.items():
-        value = setting(name, defaults)
-        match default:
-            case bool():
-                is_right, kind = isinstance(value, bool), "True or False"
-            case int() | float():
-                is_right = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
-                kind = "a number of at least 0"
-            case str():
-                is_right, kind = isinstance(value, str), "a text"
-            case tuple():
-                is_right, kind = isinstance(value, list | tuple), "a list"
-            case dict():
-                is_right, kind = isinstance(value, dict), "a dictionary"
-            case _:
-                continue
-        if not is_right:
-            yield f"{name} must be {kind}, not {value!r}."
+        value, kind = setting(name, defaults), optional.get(name, type(default))
+        if value is None and default is None:
+            continue
+        least = "of at least 0" if name in MAY_BE_ZERO else "above 0"
+        if kind is bool and not isinstance(value, bool):
+            yield f"{name} must be True or False, not {value!r}."
+        elif kind is int and not (isinstance(value, int) and _is_number(value, name)):
+            yield f"{name} must be a whole number {least}, not {value!r}."
+        elif kind is float and not _is_number(value, name):
+            yield f"{name} must be a number {least}, not {value!r}."
+        elif kind is str and not isinstance(value, str):
+            yield f"{name} must be a text, not {value!r}."
+        elif kind is tuple and not isinstance(value, list | tuple):
+            yield f"{name} must be a list, not {type(value).__name__}."
+        elif kind is dict and not isinstance(value, dict):
+            yield f"{name} must be a dictionary, not {type(value).__name__}."
+
+
+def _is_number(value: Any, name: str) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and (0 < value < math.inf or (value == 0 and name in MAY_BE_ZERO))

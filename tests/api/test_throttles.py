@@ -1,6 +1,7 @@
 """Throttles count callers by an address that they cannot choose, in memory that they cannot fill."""
 
 from ipaddress import ip_network
+from typing import Any
 
 import httpx
 import pytest
@@ -37,8 +38,9 @@ def test_a_guesser_is_throttled_whatever_it_says_of_its_address() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.once
-def test_behind_a_trusted_proxy_each_caller_counts_for_itself(settings: Settings) -> None:
-    settings.ERGON_TRUSTED_PROXIES = (ip_network("10.0.0.0/8"),)
+@pytest.mark.parametrize("proxies", [(ip_network("10.0.0.0/8"),), ["10.0.0.0/8"]], ids=["variable", "project"])
+def test_behind_a_trusted_proxy_each_caller_counts_for_itself(settings: Settings, proxies: Any) -> None:
+    settings.ERGON_TRUSTED_PROXIES = proxies
     assert [guess(PROXY, CALLER), guess(PROXY, "192.0.2.8"), guess(PROXY, CALLER)] == [401, 401, 429]
     # What the caller itself has sent stands before what the proxy has added.
     assert [guess(PROXY, f"203.0.113.{number}, {CALLER}") for number in range(3)] == [429] * 3

@@ -1,6 +1,7 @@
 """Whose calls a request counts as."""
 
 from ipaddress import ip_network
+from typing import Any
 
 import pytest
 
@@ -60,3 +61,13 @@ def test_a_forwarded_address_counts_only_from_a_trusted_proxy(connected: str, fo
 def test_only_addresses_of_the_networks_are_among_them(address: str, is_trusted: object) -> None:
     networks = [ip_network(text) for text in ("10.1.0.0/16", "192.0.2.7", "2001:db8::/32")]
     assert addresses.is_among(address, networks) is is_trusted
+
+
+def test_networks_may_be_told_as_texts() -> None:
+    assert addresses.networks_in([*TRUSTED, "10.0.0.1"]) == (*TRUSTED, ip_network("10.0.0.1/32"))
+
+
+@pytest.mark.parametrize("told", ["proxy", "", "10.0.0.1/8", 5, True, None])
+def test_anything_else_is_no_network(told: Any) -> None:
+    with pytest.raises(ValueError, match=r"does not appear to be|has host bits set"):
+        addresses.networks_in([told])

@@ -17,6 +17,7 @@ from pytest_django import DjangoDbBlocker
 from engines import checks as engine_checks
 from ergon_site import settings as site
 from ergon_site.access import checks
+from facts import apps as facts_checks
 from tests.database import another, empty
 from tests.guides import Block, blocks
 from tests.installation import Installation
@@ -214,14 +215,23 @@ def test_an_app_without_what_it_needs_does_not_start_and_says_so(project: Projec
 @pytest.mark.parametrize(
     ("check", "name", "value", "words"),
     [
-        (engine_checks.check_settings, "ERGON_LEASE_SECONDS", "x", "must be a number of at least 0, not 'x'."),
+        (engine_checks.check_settings, "ERGON_LEASE_SECONDS", "x", "must be a number above 0, not 'x'."),
+        (engine_checks.check_settings, "ERGON_LEASE_SECONDS", 0, "must be a number above 0, not 0."),
+        (engine_checks.check_settings, "ERGON_PAYLOAD_LIMIT", 0.5, "must be a whole number above 0, not 0.5."),
+        (engine_checks.check_settings, "ERGON_CONCURRENCY", "4", "must be a whole number above 0, not '4'."),
+        (engine_checks.check_settings, "ERGON_TIMEOUT", -1, "must be a number above 0, not -1."),
         (engine_checks.check_settings, "ERGON_GRACE", True, "must be a number of at least 0, not True."),
         (engine_checks.check_settings, "ERGON_DRAIN", "yes", "must be True or False, not 'yes'."),
-        (engine_checks.check_settings, "ERGON_TASKS", "shop", "must be a list, not 'shop'."),
-        (engine_checks.check_settings, "ERGON_SERVICES", [], "must be a dictionary, not []."),
+        (engine_checks.check_settings, "ERGON_TASKS", "shop", "must be a list, not str."),
+        (engine_checks.check_settings, "ERGON_SERVICES", [], "must be a dictionary, not list."),
         (engine_checks.check_settings, "ERGON_EXECUTORS", {"py": {}}, "the executor 'py'"),
         (engine_checks.check_tasks, "ERGON_TASKS", ["shop.nowhere"], "a module that is not there: 'shop.nowhere'."),
         (checks.check_project, "ERGON_CERTIFICATE_HEADER", None, "must be a text, not None."),
+        (checks.check_project, "ERGON_TRUSTED_PROXIES", ["10.0.0.1", "proxy"], "': 'proxy' does not appear"),
+        (checks.check_project, "ERGON_CERTIFICATE_HEADER", "ErgonCertificate", "needs ERGON_TRUSTED_PROXIES: anybody"),
+        (facts_checks.check_settings, "ERGON_PEERS", "https://ada:secret@plant.example", "must be a list, not str."),
+        (facts_checks.check_settings, "ERGON_PEERS", ["plant.example"], "ERGON_PEERS must be addresses such as"),
+        (facts_checks.check_settings, "ERGON_FACT_LIMITS", {"envelope": -1}, "ERGON_FACT_LIMITS "),
         (
             checks.check_console,
             "INSTALLED_APPS",

@@ -12,11 +12,11 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from ergon_site.access import api_identity
+from ergon_site.access import addresses, api_identity
 from ergon_site.access.api.throttling import refuse_guessing
 from ergon_site.access.api_identity import Caller
 from ergon_site.access.conf import setting
-from ergon_site.access.core import addresses, scopes, terms
+from ergon_site.access.core import scopes, terms
 
 SCHEME = "Bearer"
 
@@ -41,7 +41,7 @@ class CertificateAuthentication(BaseAuthentication):
     def authenticate(self, request: Request) -> tuple[Caller, Caller] | None:
         name = setting("ERGON_CERTIFICATE_HEADER")
         told: str = request.META.get(f"HTTP_{name.upper().replace('-', '_')}", "").strip() if name else ""
-        if not told or not addresses.is_among(request.META.get("REMOTE_ADDR", ""), setting("ERGON_TRUSTED_PROXIES")):
+        if not told or not addresses.is_trusted(request.META.get("REMOTE_ADDR", "")):
             return None
         try:
             caller = api_identity.recognise(terms.certificate_identity(told))

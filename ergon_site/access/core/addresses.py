@@ -34,6 +34,11 @@ def caller(connected: str, forwarded: str, trusted: Collection[Network]) -> str:
     return str(ip_network((found.packed, SMALLEST_NETWORK), strict=False))
 
 
+def networks_in(told: Iterable[str | Network]) -> tuple[Network, ...]:
+    """Networks that are told as such or as texts; an address is a network of one. Raises `ValueError` for all else."""
+    return tuple(ip_network(str(one)) for one in told)
+
+
 def is_among(address: str, networks: Iterable[Network]) -> bool:
     """Whether a request comes from one of these networks; one without an address comes from nowhere."""
     found = parse(address)
