@@ -43,17 +43,24 @@ class ArtifactStorage(S3Storage):
         return {"Bucket": self.bucket_name, "Key": self._normalize_name(clean_name(name))}
 
     def _open(self, name: str, mode: str = "rb") -> "ObjectFile":
-        place = self._place(name)
-        with answering(name):
-            found = self.client.head_object(**place)
-        return ObjectFile(name, found["ContentLength"], partial(self.client.get_object, **place))
+        size = self._head(name)["ContentLength"]
+        return ObjectFile(name, size, partial(self.client.get_object, **self._place(name)))
+
+    def _head(self, name: str) -> Any:
+        try:
+            with answering(name):
+                return self.client.head_object(**self._place(name))
+        except FileNotFoundError:
+            with answering():  # nothing is missing from a bucket that is not there, and the first answer cannot tell
+                self.client.head_bucket(Bucket=self.bucket_name)
+            raise
 
     def _save(self, name: str, content: Any) -> str:
         """Upload in parts, one after the other, through one buffer: what is sent is all that is in memory."""
         client, place = self.client, self._place(name)
         told = self._get_write_parameters(place["Key"], content)
         buffer = bytearray(PART)
-        with answering(name):
+        with answering():
             size = fill(buffer, content)
             if size < PART:
                 client.put_object(**place, Body=bytes(buffer[:size]), **told)
@@ -74,19 +81,18 @@ class ArtifactStorage(S3Storage):
         return name
 
     def delete(self, name: str) -> None:
-        with answering(name):
+        with answering():
             self.client.delete_object(**self._place(name))
 
     def exists(self, name: str) -> bool:
         try:
-            with answering(name):
-                self.client.head_object(**self._place(name))
+            self._head(name)
         except FileNotFoundError:
             return False
         return True
 
     def listdir(self, path: str) -> tuple[list[str], list[str]]:
-        with answering(path):
+        with answering():
             found: tuple[list[str], list[str]] = super().listdir(path)
             return found
 
@@ -143,14 +149,18 @@ def fill(buffer: bytearray, content: Any) -> int:
 
 
 @contextmanager
-def answering(name: str) -> Iterator[None]:
-    """What is missing is a missing file, as of any storage; anything else may pass."""
+def answering(name: str | None = None) -> Iterator[None]:
+    """An object that is read and missing is a missing file, as of any storage; anything else may pass."""
     try:
         yield
     except (BotoCoreError, ClientError) as error:
-        if isinstance(error, ClientError):
-            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-            if status == HTTPStatus.NOT_FOUND:
-                raise FileNotFoundError(name) from None
+        if name is not None and isinstance(error, ClientError) and is_missing(error.response):
+            raise FileNotFoundError(name) from None
         msg = "the storage of artifacts does not answer as it should"
         raise StorageUnavailableError(msg) from error
+
+
+def is_missing(answer: Any) -> bool:
+    """Whether the object is missing, and not its bucket."""
+    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return bool(status == HTTPStatus.NOT_FOUND and answer.get("Error", {}).get("Code") != "NoSuchBucket")

@@ -163,6 +163,23 @@ def test_a_storage_that_is_away_is_an_answer_with_a_code(
     assert Artifact.objects.get().damage == ""
 
 
+def test_a_bucket_that_is_not_there_is_an_answer_with_a_code(
+    server: str, bucket: Any, serve_with: Callable[..., Site]
+) -> None:
+    known = headers()
+    with httpx.Client(base_url=serve_with(ERGON_S3=options(server)).url, headers=known, timeout=LIMIT) as api:
+        api.put(PATH, content=b"whole")
+    wrong = json.dumps({"bucket_name": "another", "endpoint_url": server})
+    with httpx.Client(base_url=serve_with(ERGON_S3=wrong).url, headers=known, timeout=LIMIT) as api:
+        for body in (b"small", b"x" * 6 * MIB):
+            answer = api.put(PATH.replace("large", "new"), content=body)
+            assert (answer.status_code, answer.json()["code"]) == (503, "storage_unavailable")
+        answer = api.get(PATH)
+        assert (answer.status_code, answer.json()["code"]) == (503, "storage_unavailable")
+        assert api.head(PATH).status_code == 503
+    assert Artifact.objects.get().damage == "", "nothing is known of its bytes"
+
+
 @pytest.fixture
 def site(server: str, bucket: Any, serve_with: Callable[..., Site], tmp_path: Path) -> Site:
     """A web server that has loaded what it loads in production: it is not forked from the tests', and without what moto
