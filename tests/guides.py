@@ -28,6 +28,7 @@ BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=inde
 COMMENT = re.compile(r"<!-- (?P<name>[\w -]+?)(?:: (?P<value>.+?))? -->", re.DOTALL)
 COMMENTS = {
     "after",
+    "followed by",
     "not run",
     "terminal",
     "until Ctrl-C",

@@ -2,6 +2,7 @@
 
 import builtins
 import dataclasses
+import json
 import os
 import re
 import shlex
@@ -12,9 +13,10 @@ import typing
 from collections.abc import Callable, Iterator
 from configparser import ConfigParser
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import psutil
 import pytest
@@ -222,9 +224,69 @@ def test_every_container_rotates_its_log() -> None:
         assert {"max-size", "max-file"} <= set(service["logging"]["options"]), name
 
 
+@dataclass
+class Healthcheck:
+    """Of a service, as the Compose specification has it; all of these are written down as far as the example goes."""
+
+    test: list[str]
+    interval: str | None = None
+    timeout: str | None = None
+    retries: int | None = None
+    start_period: str | None = None
+
+
+@dataclass
+class Build:
+    context: str
+    dockerfile: str | None = None
+
+
+@dataclass
+class Logging:
+    driver: str
+    options: dict[str, str]
+
+
+@dataclass
+class Deploy:
+    replicas: int
+
+
+@dataclass
+class Dependency:
+    condition: Literal["service_started", "service_healthy", "service_completed_successfully"]
+
+
+@dataclass
+class Service:
+    image: str
+    build: Build | None = None
+    command: list[str] | None = None
+    depends_on: dict[str, Dependency] | None = None
+    deploy: Deploy | None = None
+    environment: dict[str, str] | None = None
+    healthcheck: Healthcheck | None = None
+    hostname: str | None = None
+    init: bool | None = None
+    logging: Logging | None = None
+    ports: list[str] | None = None
+    restart: Literal["no", "always", "on-failure", "unless-stopped"] | None = None
+    stop_grace_period: str | None = None
+    volumes: list[str] | None = None
+
+
+@dataclass
+class Compose:
+    name: str
+    services: dict[str, Service]
+    volumes: dict[str, Any]
+
+
 def faults(value: Any, kind: Any, where: str = "") -> Iterator[str]:
-    """What Kubernetes would refuse of a value: a field that it does not know, or a value of another type."""
+    """What Kubernetes or Compose would refuse of a value: a field that it does not know, or a value of another type."""
     match get_origin(kind):
+        case typing.Literal:
+            yield from () if value in get_args(kind) else (f"{where}: {value!r} is none of {get_args(kind)}",)
         case typing.Union | types.UnionType:
             choices = [list(faults(value, one, where)) for one in get_args(kind) if one is not type(None)]
             yield from min(choices, key=len)
@@ -270,6 +332,50 @@ def test_kubernetes_would_take_every_object() -> None:
     objects = documents("kubernetes.yaml")
     assert len(objects) > 15
     assert [list(faults(one, model_of(one), one["kind"])) for one in objects] == [[]] * len(objects)
+
+
+def compose() -> dict[str, Any]:
+    """The file without extensions, which Compose ignores."""
+    return {name: value for name, value in documents("compose.yaml")[0].items() if not name.startswith("x-")}
+
+
+def test_compose_would_take_every_service_and_what_each_names_is_there() -> None:
+    told = compose()
+    assert list(faults(told, Compose, "compose")) == []
+    for service in told["services"].values():
+        for name, dependency in service.get("depends_on", {}).items():
+            needed = told["services"][name]
+            assert dependency["condition"] != "service_healthy" or "healthcheck" in needed, name
+        for volume in service.get("volumes", []):
+            source = volume.partition(":")[0]
+            assert source in told["volumes"] or (FOLDER / source).exists(), volume
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"healtcheck": {}}, "compose.services.web: unknown field healtcheck"),
+        ({"restart": "sometimes"}, "compose.services.web.restart: 'sometimes' is none of "),
+        ({"init": "yes"}, "compose.services.web.init: 'yes' is not a bool"),
+        ({"environment": {"DJANGO_SECURE": 1}}, "compose.services.web.environment.DJANGO_SECURE: 1 is not a str"),
+    ],
+)
+def test_a_service_that_compose_would_refuse_is_found(change: dict[str, Any], fault: str) -> None:
+    told = compose()
+    told["services"]["web"] |= change
+    (found,) = faults(told, Compose, "compose")
+    assert found.startswith(fault)
+
+
+def test_every_example_serves_with_the_options_that_the_page_explains() -> None:
+    page = (ROOT / "docs" / "how-to" / "deploy.md").read_text()
+    (shown,) = re.findall(r"^granian .*?application$", page, re.MULTILINE | re.DOTALL)
+    (image,) = re.findall(r"^CMD (\[.*?\])", (FOLDER / "Dockerfile").read_text(), re.MULTILINE | re.DOTALL)
+    lines = [shlex.join(parts) for parts in commands() if "granian" in " ".join(parts)]
+    lines += [shlex.join(json.loads(image.replace("\\\n", "")))]
+    assert len(lines) == 3  # Kubernetes and Compose run the image's
+    options = shown.replace("\\\n", "").split("--no-ws")[1].split()
+    assert [line.split("--no-ws")[1].split() for line in lines] == [options] * 3
 
 
 @pytest.mark.parametrize(

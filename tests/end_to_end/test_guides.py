@@ -15,9 +15,11 @@ pytestmark = pytest.mark.once
 
 DOCS = ROOT / "docs"
 HOW_TO = DOCS / "how-to"
-# About deployments and other projects: tests of their own run what can be run of them.
-ELSEWHERE = {HOW_TO / name for name in ("add-to-a-project.md", "deploy.md", "operate-from-a-shell.md")}
-PAGES = {ROOT / "README.md", *DOCS.glob("tutorial/*.md"), *HOW_TO.glob("*.md")} - ELSEWHERE
+PAGES = {ROOT / "README.md", *DOCS.glob("tutorial/*.md"), *HOW_TO.rglob("*.md")}
+# Another project, or a PostgreSQL database with a past: tests of their own follow these pages.
+FOLLOWED = {page: found[1] for page in PAGES if (found := re.search("<!-- followed by: (.+) -->", page.read_text()))}
+# Of the page on deployments.
+DATABASE = "postgresql://ergon:PASSWORD@db.example:5432/ergon?sslmode=require"
 # Of the view on the front page.
 A_REQUEST = """
 from django.test import RequestFactory
@@ -35,8 +37,8 @@ def journey(page: Path) -> list[Path]:
 # The others are on the way to one of these, or have nothing to run.
 ENDS = sorted(
     page
-    for page in PAGES - {page_before(page) for page in PAGES}
-    if any(block.language in {"console", "python"} for block in blocks(page))
+    for page in PAGES - {page_before(page) for page in PAGES} - FOLLOWED.keys()
+    if any(block.language in {"console", "python"} and "not run" not in block.comments for block in blocks(page))
 )
 
 
@@ -54,7 +56,9 @@ def reader(copy: Path) -> Iterator[Reader]:
     files = set(copy.iterdir())
     ports = {number: str(free_port()) for number in ("8000", "8001", "8099")}
     broker = os.environ["CELERY_BROKER_URL"].removeprefix("redis://")
-    with Reader(copy, {**ports, "127.0.0.1:6379/0": broker}) as reader:
+    data = copy.parent / "data"
+    places = {DATABASE: f"sqlite:///{data}/ergon.sqlite3", "var/lib/ergon-data": str(data).lstrip("/")}
+    with Reader(copy, {**ports, **places, "127.0.0.1:6379/0": broker}) as reader:
         yield reader
     for path in {*copy.iterdir(), *copy.parent.iterdir()} - files - {copy}:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -86,4 +90,20 @@ def test_every_block_of_a_page_is_found() -> None:
         for page in sorted(PAGES)
         if len(re.findall(r"^ *```(?:console|python)$", page.read_text(), re.MULTILINE))
         != sum(block.language in {"console", "python"} for block in blocks(page))
+    ] == []
+
+
+def test_every_test_that_a_page_names_is_there_and_one_that_follows_it_reads_it() -> None:
+    reasons = [(page, block.comments.get("not run", "")) for page in PAGES for block in blocks(page)]
+    named = {(page, name) for page, reason in reasons for name in re.findall(r"tests/[\w/]+(?:\.py)?", reason)}
+    assert [(page.name, name) for page, name in sorted(named) if not (ROOT / name).exists()] == []
+    assert [page.name for page, name in FOLLOWED.items() if page.name not in (ROOT / name).read_text()] == []
+
+
+def test_a_page_that_has_nothing_to_run_says_of_each_block_why() -> None:
+    assert [
+        (page.name, block.text)
+        for page in sorted(PAGES - FOLLOWED.keys() - set().union(*map(journey, ENDS)))
+        for block in blocks(page)
+        if block.language in {"console", "python"} and len(block.comments.get("not run", "").split()) < 2
     ] == []
