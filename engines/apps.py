@@ -1,7 +1,7 @@
 from django.core import checks
 
 from engines import logs
-from engines.checks import check_settings, check_tasks
+from engines.checks import check_settings, check_task_backends, check_tasks
 from ergon_site.access.app_config import ErgonAppConfig
 
 
@@ -14,3 +14,4 @@ class EnginesConfig(ErgonAppConfig):
         logs.use_logging()
         checks.register(check_settings)
         checks.register(check_tasks)
+        checks.register(check_task_backends)

@@ -3,11 +3,15 @@
 from importlib.util import find_spec
 from typing import Any
 
-from django.core.checks import CheckMessage, Warning as Caution
+import django
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning as Caution
 
 from engines import conf
 from engines.executors.settings import ExecutorConfigurationError, executors_in
 from ergon_site.access import checks
+
+DJANGO_BACKEND = "engines.task_backend.DjangoBackend"
 
 
 def check_settings(**_: Any) -> list[CheckMessage]:
@@ -38,3 +42,19 @@ def check_tasks(**_: Any) -> list[CheckMessage]:
             hint = "Put its folder into PYTHONPATH, or install its package."
             missing.append(Caution(text, hint=hint, id="ergon.W001"))
     return missing
+
+
+def check_task_backends(**_: Any) -> list[CheckMessage]:
+    """TASKS names no backend for `django.tasks` where this Django has none."""
+    named = getattr(settings, "TASKS", None)
+    backends = named.items() if isinstance(named, dict) and django.VERSION < (6,) else ()
+    hint = "Use Django 6.0, or name engines.task_backend.ErgonBackend and mark functions with django_tasks.task."
+    return [
+        Error(
+            f"TASKS[{alias!r}] names DjangoBackend, which is for django.tasks: Django {django.__version__} has none.",
+            hint=hint,
+            id="ergon.E004",
+        )
+        for alias, backend in backends
+        if isinstance(backend, dict) and backend.get("BACKEND") == DJANGO_BACKEND
+    ]

@@ -1,4 +1,4 @@
-"""The built-in registrations: connectors that pipelines can name, and the task that runs django-tasks."""
+"""The built-in registrations: connectors that pipelines can name, and the task that runs functions of django-tasks."""
 
 import os
 import socket
@@ -7,8 +7,6 @@ from typing import Any
 
 from django.apps import apps
 from django.utils import timezone
-from django_tasks.base import TaskContext, TaskError, TaskResult, TaskResultStatus
-from django_tasks.signals import task_finished, task_started
 from django_tasks.utils import get_exception_traceback, get_module_path, normalize_json
 
 from engines.conf import settings
@@ -16,6 +14,7 @@ from engines.connectors.broker import BrokerConnector
 from engines.core.errors import ExceptionType, TransactionException, UnrunnableError, raised
 from engines.drivers.attempts import current_attempt
 from engines.task_backend import RUNNER, UnregisteredTaskError, call_in, make_result
+from engines.task_interfaces import interface_of
 from engines.tasks.consumer import ConsumerTask
 from engines.tasks.registry import connector, task
 from engines.tasks.transaction import Transaction
@@ -45,10 +44,10 @@ class RunDjangoTask(ConsumerTask):
     """Calls the function that a payload names, if it is marked as a task; its error is the attempt's."""
 
     def process_transaction(self, transaction: Transaction) -> Any:
-        call = call_in(transaction.payload)
-        result = _result(transaction, status=TaskResultStatus.RUNNING)
-        task_started.send_robust(type(call.task.get_backend()), task_result=result)
-        context = [TaskContext(task_result=result)] if call.task.takes_context else []
+        call, result = call_in(transaction.payload), _result(transaction, status="RUNNING")
+        interface = interface_of(call.task)
+        interface.started.send_robust(type(call.task.get_backend()), task_result=result)
+        context = [interface.context(task_result=result)] if call.task.takes_context else []
         value = call.task.call(*context, *call.args, **call.kwargs)
         try:
             return normalize_json(value)
@@ -57,14 +56,13 @@ class RunDjangoTask(ConsumerTask):
             raise TransactionException(msg, ExceptionType.BUSINESS) from error
 
     def handle_transaction_success(self, transaction: Transaction, result: Any) -> None:
-        _announce(_result(transaction, status=TaskResultStatus.SUCCESSFUL, _return_value=result))
+        _announce(_result(transaction, status="SUCCESSFUL", _return_value=result))
 
     def handle_transaction_exception(self, transaction: Transaction, exc: Exception) -> None:
         with suppress(UnregisteredTaskError):  # then nothing was called that could have failed
             error = raised(exc)
-            path, told = get_module_path(type(error)), get_exception_traceback(error)
-            errors = [TaskError(exception_class_path=path, traceback=told)]
-            result = _result(transaction, status=TaskResultStatus.FAILED, errors=errors)
+            errors = [(get_module_path(type(error)), get_exception_traceback(error))]
+            result = _result(transaction, status="FAILED", errors=errors)
             try:
                 raise error
             except type(error):
@@ -72,10 +70,10 @@ class RunDjangoTask(ConsumerTask):
                 _announce(result)
 
 
-def _result(transaction: Transaction, status: TaskResultStatus, **known: Any) -> TaskResult[Any]:
+def _result(transaction: Transaction, status: str, **known: Any) -> Any:
     """A call as the process knows that runs it."""
     attempts, call = 1, call_in(transaction.payload)
-    if status is TaskResultStatus.RUNNING:
+    if status == "RUNNING":
         attempts = current_attempt().number
     else:
         known["finished_at"] = timezone.now()
@@ -92,6 +90,6 @@ def _result(transaction: Transaction, status: TaskResultStatus, **known: Any) ->
     )
 
 
-def _announce(result: TaskResult[Any]) -> None:
+def _announce(result: Any) -> None:
     """A listener that fails is logged; the call came out as it did."""
-    task_finished.send_robust(type(result.task.get_backend()), task_result=result)
+    interface_of(result.task).finished.send_robust(type(result.task.get_backend()), task_result=result)

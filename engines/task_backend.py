@@ -1,32 +1,20 @@
-"""A backend for django-tasks: a function that is enqueued is a transaction, and a queue is a pipeline.
+"""Backends for task functions: a function that is enqueued is a transaction, and a queue is a pipeline.
 
-It is kept or forgotten with the caller's database transaction. What runs it is the task `django_tasks.run`, in
-`engines/ergon_tasks.py`.
+A call is kept or forgotten with the caller's database transaction. What runs it is the task `django_tasks.run`, in
+`engines/ergon_tasks.py`, whichever of the two interfaces marked the function.
 """
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.apps import apps
 from django.utils import timezone
 from django.utils.module_loading import import_string
-from django_tasks.backends.base import BaseTaskBackend
-from django_tasks.base import (
-    DEFAULT_TASK_QUEUE_NAME,
-    TASK_MAX_PRIORITY,
-    TASK_MIN_PRIORITY,
-    Task,
-    TaskError,
-    TaskResult,
-    TaskResultStatus,
-)
-from django_tasks.exceptions import InvalidTaskError, TaskResultDoesNotExist
-from django_tasks.signals import task_enqueued
+from django_tasks.base import DEFAULT_TASK_QUEUE_NAME, TASK_MAX_PRIORITY, TASK_MIN_PRIORITY
 from django_tasks.utils import get_module_path, normalize_json
 
 from engines import pipelines, transactions
@@ -34,20 +22,21 @@ from engines.core.errors import EngineError, ExceptionType, TransactionException
 from engines.core.states import STAGES, AttemptOutcome, State
 from engines.core.steps import Stage
 from engines.models import Attempt, TransactionRecord, Worker
+from engines.task_interfaces import DJANGO, INTERFACES, PACKAGE, TASK_CLASSES, Interface, interface_of
 from engines.transactions import PipelineUnknownError, TransactionUnknownError
 
 RUNNER = "django_tasks.run"
 PIPELINE = "django-tasks"
 STATUS = {
-    State.PENDING: TaskResultStatus.READY,
-    State.RUNNING: TaskResultStatus.RUNNING,
-    State.SUCCEEDED: TaskResultStatus.SUCCESSFUL,
-    State.FAILED: TaskResultStatus.FAILED,
-    State.CANCELLED: TaskResultStatus.FAILED,
+    State.PENDING: "READY",
+    State.RUNNING: "RUNNING",
+    State.SUCCEEDED: "SUCCESSFUL",
+    State.FAILED: "FAILED",
+    State.CANCELLED: "FAILED",
 }
 
 
-class TaskPipelineError(EngineError, InvalidTaskError):
+class TaskPipelineError(EngineError, *(one.refused for one in INTERFACES)):  # type: ignore[misc]
     """A queue without a pipeline that could run its tasks."""
 
     code = "no_task_pipeline"
@@ -65,27 +54,23 @@ class TaskCancelledError(EngineError):
 
 
 class Call(NamedTuple):
-    task: Task[Any, Any]
+    task: Any
     args: list[Any]
     kwargs: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result(TaskResult[Any]):
-    """A result that is whole when it is made."""
+class TransactionBackend:
+    """Both backends: what they do with a call. The base class of an interface decides which tasks are valid."""
 
-    _return_value: Any = None
-
-
-class ErgonBackend(BaseTaskBackend):
-    """`TASKS = {"default": {"BACKEND": "engines.task_backend.ErgonBackend", "QUEUES": []}}`."""
-
+    alias: str
+    interface: Interface
+    validate_task: Callable[[Any], None]
     supports_defer = True
     supports_async_task = True
     supports_get_result = True
     supports_priority = True
 
-    def enqueue(self, task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
+    def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Submit a call of the task; a greater priority goes first, as in any pipeline."""
         self.validate_task(task)
         call = Call(task, normalize_json(args), normalize_json(kwargs))
@@ -96,17 +81,17 @@ class ErgonBackend(BaseTaskBackend):
             available_at=task.run_after,
             metadata={"queue_name": task.queue_name, "run_after": task.run_after and task.run_after.isoformat()},
         )
-        result = make_result(self.alias, call, submitted.id, status=TaskResultStatus.READY, enqueued_at=timezone.now())
-        task_enqueued.send(type(self), task_result=result)
+        result = make_result(self.alias, call, submitted.id, status="READY", enqueued_at=timezone.now())
+        self.interface.enqueued.send(type(self), task_result=result)
         return result
 
-    def get_result(self, result_id: str) -> TaskResult[Any]:
+    def get_result(self, result_id: str) -> Any:
         """The state of a call: that of its transaction, with an error for each failed attempt."""
         try:
             record = transactions.find(str(result_id))
             call = call_in(record.payload if record.pipeline.task == RUNNER else None)
         except (TransactionUnknownError, UnregisteredTaskError) as error:
-            raise TaskResultDoesNotExist(result_id) from error
+            raise self.interface.no_result(result_id) from error
         tried = Attempt.objects.filter(transaction_id=record.pk, step=STAGES[Stage.PROCESS]).order_by(
             "delivery", "number"
         )
@@ -135,6 +120,18 @@ class ErgonBackend(BaseTaskBackend):
         )
 
 
+class ErgonBackend(TransactionBackend, PACKAGE.backend):  # type: ignore[name-defined]
+    """For functions of the package `django_tasks`, on any Django."""
+
+    interface = PACKAGE
+
+
+class DjangoBackend(TransactionBackend, (DJANGO or PACKAGE).backend):  # type: ignore[misc]
+    """For functions of `django.tasks`. Before Django 6 it serves the package, until a system check refuses it."""
+
+    interface = DJANGO or PACKAGE
+
+
 def call_in(payload: Any) -> Call:
     """The call in a payload. Its task is of an installed app or a module that is loaded: nothing else is imported."""
     match payload:
@@ -143,7 +140,7 @@ def call_in(payload: Any) -> Call:
             if module in sys.modules or apps.get_containing_app_config(module) is not None:
                 with suppress(ImportError):
                     found = import_string(path)
-            if isinstance(found, Task) and found.module_path == path:
+            if isinstance(found, TASK_CLASSES) and found.module_path == path:
                 return Call(found, args, kwargs)
             msg = f"there is no function {path!r} that is marked as a task"
         case _:
@@ -166,22 +163,21 @@ def _pipeline(queue: str) -> str:
     return name
 
 
-def make_result(alias: str, call: Call, uid: str, **known: Any) -> Result:
-    unknown: dict[str, Any] = dict.fromkeys(("started_at", "finished_at", "last_attempted_at"))
-    unknown |= {"errors": [], "worker_ids": []}
-    return Result(id=uid, backend=alias, **{**unknown, **call._asdict(), **known})
+def make_result(alias: str, call: Call, uid: str, *, status: str, **known: Any) -> Any:
+    """A result of the interface that marked the function; an error is its class and a text."""
+    of, unknown = interface_of(call.task), dict.fromkeys(("started_at", "finished_at", "last_attempted_at"))
+    errors = [of.error(exception_class_path=path, traceback=told) for path, told in known.pop("errors", ())]
+    fields = {"worker_ids": [], **unknown, **call._asdict(), **known}
+    return of.result(id=uid, backend=alias, status=of.status(status), errors=errors, **fields)
 
 
-def _errors(record: TransactionRecord, tried: Iterable[Attempt]) -> list[TaskError]:
+def _errors(record: TransactionRecord, tried: Iterable[Attempt]) -> list[tuple[str, str]]:
     failed = [one for one in tried if one.outcome == AttemptOutcome.FAILURE]
     if record.state == State.CANCELLED:
-        return [
-            TaskError(exception_class_path=get_module_path(TaskCancelledError), traceback="cancelled before it ran")
-        ]
+        return [(get_module_path(TaskCancelledError), "cancelled before it ran")]
     if record.state == State.FAILED and not failed:
-        told = (record.error or {}).get("message", "")
-        return [TaskError(exception_class_path=get_module_path(TransactionException), traceback=told)]
-    return [TaskError(exception_class_path=_class_in(one), traceback=one.traceback or "") for one in failed]
+        return [(get_module_path(TransactionException), (record.error or {}).get("message", ""))]
+    return [(_class_in(one), one.traceback or "") for one in failed]
 
 
 def _class_in(attempt: Attempt) -> str:
