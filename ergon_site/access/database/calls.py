@@ -4,7 +4,7 @@ A server that is frozen, or behind a network that swallows packets, keeps no tim
 first asks it to cancel the statement, and then closes the socket under it, so that the waiting call fails.
 
 PostgreSQL ends one of the transactions that wait for each other, and nothing of it is left: run again, it succeeds.
-Verbs lock rows in one order, so this is rare ("Lock order" in docs/explanation/durable-transactions.md); callers'
+Verbs lock rows in one order, so this is rare ("Lock order" in CONTRIBUTING.md); callers'
 transactions and the order of unique indexes are beyond that order.
 """
 
