@@ -1,5 +1,6 @@
 """What every test may ask for."""
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +22,10 @@ from tests.processes import Site, serve
 # Enough examples to find what there is to find; how long one takes says nothing on a busy machine.
 hypothesis.settings.register_profile("suite", max_examples=30, deadline=None)
 hypothesis.settings.load_profile("suite")
+
+# A shell lets what it starts in the background ignore Ctrl-C, and all that tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

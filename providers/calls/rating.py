@@ -1,13 +1,11 @@
 """VERBS: rate, rollup. The rates of the last hour, which health shows.
 
-A usual success computes them along with its settlement (PostgreSQL). After any other the verb does, where new figures
-are due: after each of few attempts, and once a second with many.
+A usual success computes them along with its settlement, on PostgreSQL; after any other, the verb does.
 """
 
 import json
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from django.db.models import Q
 
@@ -17,42 +15,8 @@ from ergon_site.access.database.group_commit import Group
 from providers.calls.overrides import end_expired_overrides
 from providers.core import histogram
 from providers.core.exchange import Who
-from providers.core.gate import Decision
-from providers.core.histogram import FEW_ATTEMPTS, RATED_EVERY
 from providers.database import admitting, group_settlement, sql, statements
 from providers.models import Gate, ProviderHealthState
-
-# Of so many capabilities this process remembers until when their rates will do. A wrong memory costs a statement.
-REMEMBERED = 10_000
-_rated_until: dict[Who, float] = {}
-
-
-class Seen(NamedTuple):
-    """What a settlement returns: its decision, and of its gate what tells whether new rates are due."""
-
-    decision: Decision
-    gate_id: int
-    now: float
-    rated_at: float | None
-    attempts: int
-    is_rated: bool  # along with it
-
-
-def rate_if_due(who: Who, seen: Seen) -> None:
-    """Compute the rates after a settlement that is worth new ones."""
-    age = None if seen.rated_at is None else seen.now - seen.rated_at
-    if age is not None and age < RATED_EVERY and seen.attempts >= FEW_ATTEMPTS:
-        if len(_rated_until) >= REMEMBERED:
-            _rated_until.clear()
-        _rated_until[who] = time.monotonic() + min(RATED_EVERY, RATED_EVERY - age)
-    elif not seen.is_rated:
-        rate(seen.gate_id, who)
-
-
-def are_wanted(settled: Iterable[Who]) -> bool:
-    """Whether any of these capabilities may be due for new rates: the statement without them takes less."""
-    now = time.monotonic()
-    return any(_rated_until.get(who, now) <= now for who in settled)
 
 
 def rate(gate_id: int, who: Who) -> None:
@@ -95,7 +59,7 @@ group: Group[tuple[int, Who], None] = Group(_rate, lambda asked, _: _rate([asked
 
 def rollup() -> int:
     """Compute the rates anew wherever they have aged, so that an hour without calls shows; how many."""
-    before = database_time().timestamp() - RATED_EVERY
+    before = database_time().timestamp() - histogram.RATED_EVERY
     end_expired_overrides(before)
     aged = ProviderHealthState.objects.filter(Q(rated_at__lt=before) | Q(rated_at__isnull=True), attempts_1h__gt=0)
     count = 0

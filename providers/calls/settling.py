@@ -6,10 +6,11 @@ dead letter in the same database transaction.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from django.db import DatabaseError, transaction
@@ -18,7 +19,6 @@ from django.db.models import Q
 from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.group_commit import Group
 from providers.calls import dead_letters, rating
-from providers.calls.rating import Seen, rate_if_due
 from providers.core import histogram
 from providers.core.breaker import BreakerPolicy, BreakerState, OpeningRules, Verdict
 from providers.core.errors import ProviderError
@@ -32,6 +32,10 @@ from providers.models.calls import ClaimState
 
 # By how much the clocks of a host and of the database may differ.
 SKEW = timedelta(minutes=10)
+
+# Of so many capabilities this process remembers until when their rates will do. A wrong memory costs a statement.
+REMEMBERED = 10_000
+_rated_until: dict[Who, float] = {}
 
 # What an execution says of itself that made no attempt.
 NOT_CALLED = {"http_status": None, "lease": 0.0, "budget_ms": None}
@@ -59,6 +63,17 @@ def claim(ticket: CallRequest, *, lease: float) -> Claimed | Replay | Busy | Tak
     return Busy(max(0.0, left))
 
 
+class Seen(NamedTuple):
+    """What a settlement returns: its decision, and of its gate what tells whether new rates are due."""
+
+    decision: Decision
+    gate_id: int
+    now: float
+    rated_at: float | None
+    attempts: int
+    is_rated: bool  # along with it
+
+
 def settle(ticket: CallRequest, step: Settle) -> Decision:
     """Write down how an attempt came out; whether it may be tried again.
 
@@ -68,8 +83,25 @@ def settle(ticket: CallRequest, step: Settle) -> Decision:
     if not (step.is_repeat or sql.is_in_transaction()) and _is_usual(ticket, step):
         seen = group.put((ticket, step), sql.time_left())
     seen = seen or _settle_alone((ticket, step))
-    rate_if_due(ticket.who, seen)
+    _rate_if_due(ticket.who, seen)
     return seen.decision
+
+
+def _rate_if_due(who: Who, seen: Seen) -> None:
+    """Compute the rates after a settlement that is worth new ones."""
+    age = None if seen.rated_at is None else seen.now - seen.rated_at
+    if age is not None and age < histogram.RATED_EVERY and seen.attempts >= histogram.FEW_ATTEMPTS:
+        if len(_rated_until) >= REMEMBERED:
+            _rated_until.clear()
+        _rated_until[who] = time.monotonic() + min(histogram.RATED_EVERY, histogram.RATED_EVERY - age)
+    elif not seen.is_rated:
+        rating.rate(seen.gate_id, who)
+
+
+def _wants_rates(settled: Iterable[Who]) -> bool:
+    """Whether any of these capabilities may be due for new rates: the statement without them takes less."""
+    now = time.monotonic()
+    return any(_rated_until.get(who, now) <= now for who in settled)
 
 
 def _is_usual(ticket: CallRequest, step: Settle) -> bool:
@@ -107,7 +139,7 @@ def _settle_by_one_statement(pairs: Sequence[tuple[CallRequest, Settle]]) -> lis
             rows.append({name: given[name] for name in group_settlement.COLUMNS} | {"place": place})
     is_limited = any(row["reserved_in"] is not None for row in rows)
     is_guarded = any(row["token"] is not None for row in rows)
-    has_new_rates = rating.are_wanted(terms)
+    has_new_rates = _wants_rates(terms)
     text = group_settlement.group_settlement(is_limited=is_limited, is_guarded=is_guarded, has_new_rates=has_new_rates)
     found = sql.rows(text, {"rows": orjson.dumps(rows).decode()})
     settled = {place: Seen(Decision.ENDED, *seen) for place, *seen in found}
@@ -183,7 +215,7 @@ def _settle(ticket: CallRequest, step: Settle) -> Seen:
     dialect = sql.dialect()
     is_usual = dialect.is_one and step.error is None and not kind.has_rates and not step.admission.is_probe
     with _together(step.outcome):
-        usual = kind._replace(is_usual=True, has_new_rates=rating.are_wanted([ticket.who]))
+        usual = kind._replace(is_usual=True, has_new_rates=_wants_rates([ticket.who]))
         found = _carry_out(settlements.texts_of(dialect, usual), given) if is_usual else []
         found = found or _carry_out(settlements.texts_of(dialect, kind), given)
         [(word, gate_id, now, rated_at, attempts, is_rated, *marks)] = found
