@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from django.conf import settings
 from django.core.management import ManagementUtility
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError, OperationalError, connection
 
+from engines.conf import setting
 from ergon_site import telemetry
 from ergon_site.access import pending_migrations
 from ergon_site.apps import CeleryResults
@@ -25,7 +25,7 @@ def run(argv: list[str]) -> None:
     CommandParser.error = _refuse_usage  # type: ignore[method-assign, assignment]
     CeleryResults.is_left_for_later = _is_own(argv[1] if argv[1:] else "help")
     is_measured = any(argument.startswith("--metrics-port") for argument in argv)
-    telemetry.start(web=argv[1:2] == ["runserver"], metrics=is_measured or settings.ERGON_METRICS_PORT is not None)
+    telemetry.start(web=argv[1:2] == ["runserver"], metrics=is_measured or setting("ERGON_METRICS_PORT") is not None)
     try:
         _Utility(argv).execute()
     except DatabaseError as error:

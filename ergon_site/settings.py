@@ -43,7 +43,7 @@ def keep_secret_key(folder: Path) -> str:
     return path.read_text()
 
 
-DATA_DIR = read("ERGON_DATA_DIR", environment.folder, default=str(BASE_DIR / "var"))
+ERGON_DATA_DIR = read("ERGON_DATA_DIR", environment.folder, default=str(BASE_DIR / "var"))
 
 # Ergon
 ERGON_ZONE = read("ERGON_ZONE", environment.text, default="local")
@@ -59,7 +59,7 @@ ERGON_SERVICES = read("ERGON_SERVICES", environment.factories, default="{}")
 ERGON_LEASE_SECONDS = read("ERGON_LEASE_SECONDS", environment.seconds, default="30")
 # Peers to pull facts from: their addresses, and the folder with one file for each token.
 ERGON_PEERS = read("ERGON_PEERS", environment.peers)
-ERGON_PEER_TOKENS = read("ERGON_PEER_TOKENS", environment.path, default=str(DATA_DIR / "peer-tokens"))
+ERGON_PEER_TOKENS = read("ERGON_PEER_TOKENS", environment.path, default=str(ERGON_DATA_DIR / "peer-tokens"))
 ERGON_HANDOFF_TIMEOUT = read("ERGON_HANDOFF_TIMEOUT", environment.seconds, default="15")
 ERGON_DATABASE_TIMEOUT = read("ERGON_DATABASE_TIMEOUT", environment.seconds, default="10")
 ERGON_START_TIMEOUT = read("ERGON_START_TIMEOUT", environment.seconds, default="60")
@@ -95,7 +95,7 @@ if os.environ.get("DJANGO_SECRET_KEY"):
 elif SECURE:
     refuse("DJANGO_SECRET_KEY", "is required with DJANGO_SECURE=1")
 else:
-    SECRET_KEY = keep_secret_key(DATA_DIR)
+    SECRET_KEY = keep_secret_key(ERGON_DATA_DIR)
 
 SECURE_SSL_REDIRECT = SECURE
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if SECURE else None
@@ -175,7 +175,7 @@ TEMPLATES = [
     },
 ]
 DATABASES: dict[str, dict[str, Any]] = {
-    "default": read("DATABASE_URL", lambda url: databases.database(url) if url else databases.in_folder(DATA_DIR))
+    "default": read("DATABASE_URL", lambda url: databases.database(url) if url else databases.in_folder(ERGON_DATA_DIR))
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTHENTICATION_BACKENDS = ["ergon_site.access.rights.Rights"]
@@ -198,7 +198,7 @@ WHITENOISE_USE_FINDERS = True
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "ergon_site.static_files.HashedAddresses"},
-    "artifacts": read("ERGON_S3", environment.artifact_storage(DATA_DIR / "artifacts")),
+    "artifacts": read("ERGON_S3", environment.artifact_storage(ERGON_DATA_DIR / "artifacts")),
 }
 LOGGING = logging_to(terminal=sys.stderr.isatty())
 

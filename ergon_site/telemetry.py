@@ -36,16 +36,22 @@ _is_started = False
 
 def start(*, web: bool = False, metrics: bool = False) -> None:
     """Wire the SDK behind the API for this process, once, as its settings ask; `metrics` are kept for a port."""
-    from django.conf import settings
-
     global _is_started  # noqa: PLW0603 (a process has one SDK)
     if _is_started:
         return
     _is_started = True
-    if settings.OTLP_TRACES:
+    if _is_exported("OTLP_TRACES"):
         _export_traces(web=web)
-    if settings.OTLP_METRICS or web or metrics:
-        _collect_metrics(otlp=settings.OTLP_METRICS, prometheus=web or metrics)
+    is_exported = _is_exported("OTLP_METRICS")
+    if is_exported or web or metrics:
+        _collect_metrics(otlp=is_exported, prometheus=web or metrics)
+
+
+def _is_exported(name: str) -> bool:
+    """Whether a signal goes to an OTLP endpoint; settings that are not Ergon's own do not say."""
+    from ergon_site.access.conf import setting
+
+    return bool(setting(name, {name: False}))
 
 
 def _export_traces(*, web: bool) -> None:
@@ -120,12 +126,10 @@ def begin_to_serve() -> None:
 
     `/metrics` has a way of its own to the gauges.
     """
-    from django.conf import settings
-
     from facts import telemetry as facts
 
     facts.begin_to_serve()
-    if not settings.OTLP_METRICS:
+    if not _is_exported("OTLP_METRICS"):
         return
     from functools import partial
 

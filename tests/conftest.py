@@ -30,7 +30,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(request: pytest.FixtureRequest) -> Iterator[None]:
-    database.choose_file(Path(settings.DATA_DIR))
+    database.choose_file(Path(settings.ERGON_DATA_DIR))
     with pytest.MonkeyPatch.context() as patch:
         if request.config.getoption("--template"):
             patch.setattr(connection.creation, "create_test_db", database.take_over)

@@ -38,7 +38,7 @@ LOADED = (
     *("opentelemetry.exporter.prometheus", "opentelemetry.sdk.metrics", "rich.pretty", "yaml"),
 )
 # What these hold is told by the environment, and so must not be known before the command's own is there.
-OF_THE_ENVIRONMENT = ("ERGON_", "CELERY_", "OTLP_", "DATA_DIR", "SECRET_KEY", "STORAGES")
+OF_THE_ENVIRONMENT = ("ERGON_", "CELERY_", "OTLP_", "SECRET_KEY", "STORAGES")
 KEPT = {"DATABASE_URL", "ERGON_DATA_DIR"}
 LONGEST_ORDER = 1 << 20
 _LIBC = ctypes.CDLL(None)

@@ -27,9 +27,9 @@ def setting(name: str, defaults: Mapping[str, Any] = DEFAULTS) -> Any:
 
 
 def data_folder() -> Path:
-    """The folder for files: `DATA_DIR`, or `var` in the project."""
+    """The folder for files: `var` in the project, unless it names another."""
     base = getattr(django_settings, "BASE_DIR", Path.cwd())
-    return Path(getattr(django_settings, "DATA_DIR", Path(base) / "var"))
+    return Path(getattr(django_settings, "ERGON_DATA_DIR", Path(base) / "var"))
 
 
 def declared_by_apps(name: str) -> list[Any]:

@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 from django.core.checks import CheckMessage
+from django.db import ConnectionHandler
 from pytest_django import DjangoDbBlocker
 
 from engines import checks as engine_checks
 from ergon_site import settings as site
 from ergon_site.access import checks
+from ergon_site.access.conf import data_folder
 from facts import apps as facts_checks
 from tests.database import another, empty
 from tests.guides import Block, blocks
@@ -149,6 +151,9 @@ def test_a_project_takes_ergon_in_as_the_page_says_and_its_own_pages_stay_as_the
     assert [status for status, _ in answers.values()] == [200, 500]
     assert project.counts == [1, 0, 1], "an order is kept with its transaction, or neither is"
     assert "1 succeeded" in project.manage(*consuming)
+    assert "no problems found" in project.manage("doctor")
+    project.variables |= {"DJANGO_SETTINGS_MODULE": "mysite.settings", "PYTHONPATH": "."}
+    assert "orders" in project.run("ergon", "status")
     answers = project.look(*OWN_PAGES, *CONSOLE_PAGES, "/ergon/api/v1/transactions")
     assert project.counts == [1, 1, 1]
     assert list(unified_diff(before, own_admin(answers))) == []
@@ -250,6 +255,24 @@ def test_checks_say_in_words_what_is_missing_or_wrong(
     setattr(settings, name, value)
     (message,) = check()
     assert words in message.msg
+
+
+@pytest.mark.once
+@pytest.mark.django_db
+def test_other_databases_of_a_project_are_left_as_they_are() -> None:
+    memory = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+    databases = ConnectionHandler({"default": memory, "other": {**memory}})
+    modes = {
+        name: databases[name].transaction_mode for name in databases if databases[name].ensure_connection() is None
+    }
+    assert modes == {"default": "IMMEDIATE", "other": None}
+    databases.close_all()
+
+
+@pytest.mark.once
+def test_a_folder_for_data_is_a_setting_of_ergons_own_name(settings: Any, tmp_path: Path) -> None:
+    settings.ERGON_DATA_DIR, settings.DATA_DIR = str(tmp_path), "/somewhere/of/the/project"
+    assert data_folder() == tmp_path
 
 
 @pytest.mark.once

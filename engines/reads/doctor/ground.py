@@ -78,7 +78,8 @@ def statistics() -> Iterator[Finding]:
         if mode == "wal":
             yield ok("statistics", "the database keeps a write-ahead log")
         else:
-            yield warning("statistics", f"the journal's mode is {mode}, not wal", "put the file on a disk of this host")
+            hint = "run PRAGMA journal_mode=wal once, with the file on a disk of this host"
+            yield warning("statistics", f"the journal's mode is {mode}, not wal", hint)
         return
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('autovacuum'), current_setting('track_counts')")
@@ -134,6 +135,8 @@ def broker() -> Iterator[Finding]:
 
 def disk() -> Iterator[Finding]:
     folder = settings().data_folder
-    free = shutil.disk_usage(folder).free
+    # It is made when the first file comes.
+    there = next(one for one in (folder, *folder.parents) if one.exists())
+    free = shutil.disk_usage(there).free
     text, hint = f"{folder} has {free // MIB:,} MiB left", "make room, or move ERGON_DATA_DIR"
     yield graded("disk", text, hint, is_problem=free < NO_SPACE, is_warning=free < LITTLE_SPACE)

@@ -26,8 +26,10 @@ def check_new_connection(connection: Any, **_: Any) -> None:
 
     And notice a pooler. Behind one that shares connections among transactions nothing can be set for a session, so a
     weaker setting is refused there. On SQLite, a connection learns to tell wrong statements from what passes. A project
-    that has set none of this for its database has it nevertheless.
+    that has set none of this for its database has it nevertheless; its other databases are its own.
     """
+    if connection.alias != DEFAULT_DB_ALIAS:
+        return
     if connection.vendor == "sqlite":
         with connection.wrap_database_errors:
             connection.connection.executescript(PRAGMAS)
