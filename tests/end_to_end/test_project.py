@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from django.core.checks import CheckMessage
-from django.db import ConnectionHandler
+from django.db.utils import ConnectionHandler
 from pytest_django import DjangoDbBlocker
 
 from engines import checks as engine_checks
@@ -261,11 +261,10 @@ def test_checks_say_in_words_what_is_missing_or_wrong(
 @pytest.mark.django_db
 def test_other_databases_of_a_project_are_left_as_they_are() -> None:
     memory = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
-    databases = ConnectionHandler({"default": memory, "other": {**memory}})
-    modes = {
-        name: databases[name].transaction_mode for name in databases if databases[name].ensure_connection() is None
-    }
-    assert modes == {"default": "IMMEDIATE", "other": None}
+    databases: Any = ConnectionHandler({"default": memory, "other": {**memory}})
+    for database in databases.all():
+        database.ensure_connection()
+    assert {one.alias: one.transaction_mode for one in databases.all()} == {"default": "IMMEDIATE", "other": None}
     databases.close_all()
 
 

@@ -66,7 +66,7 @@ def test_a_drain_shows_a_bar(tmp_path: Path) -> None:
     assert (tmp_path / "counts").read_text() == "orders: 30 succeeded, 0 failed\n"
 
 
-def test_pruning_shows_a_bar_and_asks_whatever_the_age() -> None:
+def test_pruning_shows_a_bar_and_asks_whatever_the_age(tmp_path: Path) -> None:
     pipeline = make_pipeline(keep_succeeded_days=0)
     submit(pipeline, 3)
     settle(claim(pipeline))
@@ -75,9 +75,11 @@ def test_pruning_shows_a_bar_and_asks_whatever_the_age() -> None:
         os.EX_USAGE,
         "CommandError: this deletes 3 transactions, older than their pipelines keep them: repeat it with --yes\n",
     )
-    shown = on_terminal("prune", typed="yes\n")
+    with (tmp_path / "document").open("wb") as document:
+        shown = on_terminal("prune", "--json", typed="yes\n", stdout=document)
+    assert "Type 'yes' to go on: " in shown
     assert f"{BAR}  3 of 3 deleted, " in shown
-    assert "deleted 3 succeeded, 0 failed, 0 cancelled" in shown
+    assert json.loads((tmp_path / "document").read_text())["total"] == 3
 
 
 def test_facts_are_exported_imported_and_truncated_with_a_bar(tmp_path: Path) -> None:

@@ -71,8 +71,10 @@ class VerbCommand(BaseCommand):
         if not sys.stdin.isatty():
             msg = f"{what}: repeat it with --yes"
             raise CommandError(msg, returncode=os.EX_USAGE)
-        self.stderr.write(f"{what}.", str)
-        if input("Type 'yes' to go on: ") != "yes":
+        # Not as the prompt of `input`, which standard output gets.
+        self.stderr.write(f"{tables.printable(what)}.\nType 'yes' to go on: ", str, "")
+        self.stderr.flush()
+        if sys.stdin.readline().strip() != "yes":  # nothing at all where the terminal was closed, or with Ctrl-D
             msg = "nothing was done"
             raise CommandError(msg)
 
