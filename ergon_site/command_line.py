@@ -4,7 +4,7 @@ import gc
 import os
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from django.core.management import ManagementUtility
 from django.core.management.base import CommandError, CommandParser
@@ -13,16 +13,16 @@ from django.db import DatabaseError, OperationalError, connection
 from engines.conf import setting
 from ergon_site import telemetry
 from ergon_site.access import pending_migrations
+from ergon_site.access.cli.commands import refuse_usage
 from ergon_site.apps import CeleryResults
 
-WRONG_USAGE = 2
 PACKAGES = Path(__file__).resolve().parent.parent
 OWN_COMMANDS = ("engines", "facts", "providers", "ergon_site/access")
 
 
 def run(argv: list[str]) -> None:
     # Of Django's commands too: their parsers cannot be replaced otherwise.
-    CommandParser.error = _refuse_usage  # type: ignore[method-assign, assignment]
+    CommandParser.error = refuse_usage  # type: ignore[method-assign, assignment]
     CeleryResults.is_left_for_later = _is_own(argv[1] if argv[1:] else "help")
     is_measured = any(argument.startswith("--metrics-port") for argument in argv)
     telemetry.start(web=argv[1:2] == ["runserver"], metrics=is_measured or setting("ERGON_METRICS_PORT") is not None)
@@ -58,14 +58,6 @@ class _Utility(ManagementUtility):
 def _refuse_old_database() -> None:
     if text := pending_migrations.hint():
         raise CommandError(text, returncode=os.EX_UNAVAILABLE)
-
-
-def _refuse_usage(parser: CommandParser, message: str) -> NoReturn:
-    """Refuse wrong usage in one line, without the list of options."""
-    if not parser.called_from_command_line:
-        text = f"Error: {message}"
-        raise CommandError(text)
-    parser.exit(WRONG_USAGE, f"{parser.prog}: {message}; {parser.prog} --help lists the options\n")
 
 
 def _why(error: DatabaseError) -> str:

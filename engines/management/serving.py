@@ -26,7 +26,7 @@ from engines.worker.process import WorkerProcess
 from engines.worker.progress import EVERY, ProgressReporter, alone, banner
 from engines.worker.signals import StopSignals
 from engines.worker.supervisor import Supervisor
-from ergon_site.access.cli.commands import one_line, told_in_one_line
+from ergon_site.access.cli.commands import one_line, tell_errors_in_one_line, told_in_one_line
 from ergon_site.access.cli.options import add_metrics_port, seconds, some_seconds, whole
 from ergon_site.access.cli.service import serve_metrics
 
@@ -47,6 +47,7 @@ class ServingCommand(BaseCommand):
     direction: str
 
     def add_arguments(self, parser: CommandParser) -> None:
+        tell_errors_in_one_line(parser)
         count = whole(1, MOST)
         add = parser.add_argument
         add("--drain", action="store_true", default=setting("ERGON_DRAIN"), help="stop when no transaction is due")

@@ -152,6 +152,10 @@ def test_a_project_takes_ergon_in_as_the_page_says_and_its_own_pages_stay_as_the
     assert project.counts == [1, 0, 1], "an order is kept with its transaction, or neither is"
     assert "1 succeeded" in project.manage(*consuming)
     assert "no problems found" in project.manage("doctor")
+    for words in (["pipeline"], ["pipeline", "create"], ["consume", "--limit", "x"], ["create_api_client"]):
+        refused = project.ergon.run(project.folder, "python", "manage.py", *words, **project.variables)
+        assert refused.returncode == 2
+        assert len(refused.stderr.splitlines()) == 1, refused.stderr
     project.variables |= {"DJANGO_SETTINGS_MODULE": "mysite.settings", "PYTHONPATH": "."}
     assert "orders" in project.run("ergon", "status")
     answers = project.look(*OWN_PAGES, *CONSOLE_PAGES, "/ergon/api/v1/transactions")

@@ -8,17 +8,19 @@ from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from getpass import getuser
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, InternalError, OperationalError, connection
 
 from ergon_site.access import pending_migrations
 from ergon_site.access.cli import tables
 from ergon_site.access.core.texts import sentence
 
+WRONG_USAGE = 2
 LONGEST_ACTOR = 150
 INTERRUPTED = 130
 
@@ -39,6 +41,7 @@ class VerbCommand(BaseCommand):
     is_json = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
+        tell_errors_in_one_line(parser)
         parser.add_argument("--json", action="store_true", help="print JSON, for programs")
         self.add_options(parser)
 
@@ -110,12 +113,26 @@ class VerbsCommand(VerbCommand):
 
     def add_verb(self, name: str, *, help: str) -> ArgumentParser:  # noqa: A002 (argparse calls it so)
         parser: ArgumentParser = self._verbs.add_parser(name, help=help, description=sentence(help))
+        tell_errors_in_one_line(parser)
         # Without a default of its own, or it would take back the option where that stands before the verb.
         parser.add_argument("--json", action="store_true", default=SUPPRESS, help="print JSON, for programs")
         return parser
 
     def run(self, *, verb: str | None, **options: Any) -> None:
         getattr(self, (verb or str(self.default_verb)).replace("-", "_"))(**options)
+
+
+def tell_errors_in_one_line(parser: ArgumentParser) -> None:
+    """Also below the `manage.py` of another project, whose other commands keep theirs."""
+    parser.error = partial(refuse_usage, parser)  # type: ignore[method-assign, arg-type]
+
+
+def refuse_usage(parser: CommandParser, message: str) -> NoReturn:
+    """Refuse wrong usage in one line, without the list of options."""
+    if not parser.called_from_command_line:
+        text = f"Error: {message}"
+        raise CommandError(text)
+    parser.exit(WRONG_USAGE, f"{parser.prog}: {message}; {parser.prog} --help lists the options\n")
 
 
 @contextmanager

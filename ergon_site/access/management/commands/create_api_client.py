@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from ergon_site.access import clients
 from ergon_site.access.cli import options
-from ergon_site.access.cli.commands import actor, told_in_one_line
+from ergon_site.access.cli.commands import actor, tell_errors_in_one_line, told_in_one_line
 from ergon_site.access.clients import CertificateTakenError, ClientUnknownError, Grant, NameTakenError
 from ergon_site.access.core.scopes import SCOPES, UnknownScopeError
 from ergon_site.access.core.terms import LONGEST_TIME, UnusableTermError
@@ -37,6 +37,7 @@ class Command(BaseCommand):
     help = "Create an API client, or issue a new token to an existing one (--rotate). Prints only the token, this once."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
+        tell_errors_in_one_line(parser)
         parser.add_argument("name", help="the client's name: that of a system, not of a person")
         for option, what in {
             "--scope": f"something it may do: {', '.join(SCOPES)}",
