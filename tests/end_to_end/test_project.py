@@ -29,9 +29,10 @@ PAGE = ROOT / "docs/how-to/add-to-a-project.md"
 LOOK = """
 import json
 from django.apps import apps
-from django.contrib.auth.models import User
+from django.contrib.auth import get_user_model
 from django.test import Client
 
+User = get_user_model()
 if not User.objects.exists():
     User.objects.create_superuser("ada", password="correct horse")
 client = Client(raise_request_exception=False, headers={"host": "localhost"})
@@ -60,6 +61,13 @@ from django.contrib import admin
 from shop.models import Order
 
 admin.site.register(Order)
+"""
+OWN_USERS = """
+from django.contrib.auth.models import AbstractUser
+
+
+class User(AbstractUser):
+    pass
 """
 OWN_PAGES = ("/admin/", "/admin/auth/user/add/", "/admin/auth/group/add/", "/admin/password_change/")
 CONSOLE_PAGES = ("/ergon/admin/", "/ergon/admin/engines/transactionrecord/", "/ergon/admin/engines/pipeline/")
@@ -210,6 +218,19 @@ def test_apps_of_a_project_run_on_ergons_settings(migrated_project: Project) -> 
     assert project.counts == [1, 1, 1]
     assert {status for status, _ in answers.values()} == {200}
     assert '"/admin/shop/order/"' in answers["/admin/"][1], "a page of the project is in the menu"
+
+
+@pytest.mark.once
+@pytest.mark.django_db(transaction=True)
+def test_a_project_may_have_users_of_its_own(project: Project) -> None:
+    project.manage("startapp", "people")
+    (project.folder / "people" / "models.py").write_text(OWN_USERS)
+    apps, addresses = steps('"unfold.apps', 'include("ergon_site.urls")')
+    project.append("mysite/settings.py", apps.text.replace("shop", "people") + 'AUTH_USER_MODEL = "people.User"')
+    project.follow(addresses)
+    project.manage("makemigrations", "people", "-v0")
+    project.manage("migrate", "-v0")
+    assert {status for status, _ in project.look(*CONSOLE_PAGES, "/ergon/admin/access/role/").values()} == {200}
 
 
 @pytest.mark.once
