@@ -24,6 +24,7 @@ from engines.core.steps import Stage
 from engines.models import Attempt, TransactionRecord, Worker
 from engines.task_interfaces import DJANGO, INTERFACES, PACKAGE, TASK_CLASSES, Interface, interface_of
 from engines.transactions import PipelineUnknownError, TransactionUnknownError
+from ergon_site.access.cli.program import typed
 
 RUNNER = "django_tasks.run"
 PIPELINE = "django-tasks"
@@ -151,7 +152,7 @@ def call_in(payload: Any) -> Call:
 def _pipeline(queue: str) -> str:
     """The pipeline of a queue: the one of its name, and for the default queue its own."""
     name = PIPELINE if queue == DEFAULT_TASK_QUEUE_NAME else queue
-    command = f"manage.py pipeline create {name} --task {RUNNER}"
+    command = typed(f"pipeline create {name} --task {RUNNER}")
     try:
         pipeline = pipelines.find(name)
     except PipelineUnknownError:

@@ -17,6 +17,7 @@ from engines.transactions import PipelineUnknownError, payloads
 from engines.worker.pipeline import missing_here
 from ergon_site.access.cli import commands
 from ergon_site.access.cli.commands import content_of, one_line
+from ergon_site.access.cli.program import typed
 from ergon_site.access.cli.tables import printable
 
 
@@ -27,7 +28,8 @@ def hint_for(error: Exception) -> str:
     with suppress(DiscoveryError):
         discovery.discover()
     tasks = [name for name in registry.tasks.names() if name != RUNNER]
-    command = f"create it with manage.py pipeline create {error.name} --task {tasks[0] if len(tasks) == 1 else 'TASK'}"
+    creating = typed(f"pipeline create {error.name} --task {tasks[0] if len(tasks) == 1 else 'TASK'}")
+    command = f"create it with {creating}"
     return f"{command}, where TASK is one of {', '.join(tasks)}" if len(tasks) > 1 else command
 
 

@@ -28,6 +28,7 @@ from engines.worker.signals import StopSignals
 from engines.worker.supervisor import Supervisor
 from ergon_site.access.cli.commands import one_line, tell_errors_in_one_line, told_in_one_line
 from ergon_site.access.cli.options import add_metrics_port, seconds, some_seconds, whole
+from ergon_site.access.cli.program import typed
 from ergon_site.access.cli.service import serve_metrics
 
 MOST = 1_000_000
@@ -147,7 +148,7 @@ class ServingCommand(BaseCommand):
         for pipeline in chosen:
             if pipeline.direction != self.direction:
                 other = "produce" if self.direction == "inbound" else "consume"
-                msg = f"the pipeline {pipeline.name!r} is {pipeline.direction}: use manage.py {other}"
+                msg = f"the pipeline {pipeline.name!r} is {pipeline.direction}: use {typed(other)}"
                 raise CommandError(msg, returncode=USAGE)
         if names:
             return chosen

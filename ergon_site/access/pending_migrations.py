@@ -3,6 +3,7 @@
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from ergon_site.access.cli.program import typed
 from ergon_site.access.database.description import describe
 
 
@@ -22,5 +23,5 @@ def migrations() -> list[str]:
 
 def hint() -> str:
     """What to do about a database that is not up to date; empty if it is, or nobody can tell."""
-    text = f"the database is not up to date: run manage.py migrate (it is {describe(connection)})"
+    text = f"the database is not up to date: run {typed('migrate')} (it is {describe(connection)})"
     return text if migrations() else ""

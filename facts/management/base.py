@@ -4,6 +4,7 @@ from argparse import ArgumentParser
 from shlex import quote
 
 from ergon_site.access.cli import commands
+from ergon_site.access.cli.program import typed
 from facts.core.errors import FactError, UnusableZoneError
 
 
@@ -15,7 +16,7 @@ class VerbsCommand(commands.VerbsCommand):
     def hint_for(self, error: Exception) -> str:
         if not isinstance(error, UnusableZoneError):
             return ""
-        return f"create it with manage.py zone create {quote(error.zone)}"
+        return f"create it with {typed(f'zone create {quote(error.zone)}')}"
 
 
 def add_pair(parser: ArgumentParser) -> None:

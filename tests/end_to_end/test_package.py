@@ -80,6 +80,8 @@ def work_through(ergon: Installation, folder: Path) -> None:
     shop = {"PYTHONPATH": str(folder), "ERGON_TASKS": "shop_tasks"}
     ergon.done(folder, "ergon", "migrate", "--verbosity", "0", **shop)
     assert (folder / "var" / "ergon.sqlite3").exists()
+    refused = ergon.run(folder, "ergon", "submit", "numbers", "--payload", "21", **shop)
+    assert "create it with ergon pipeline create numbers --task shop.double" in refused.stderr
     ergon.done(folder, "ergon", "pipeline", "create", "numbers", "--task", "shop.double", **shop)
     ergon.done(folder, "ergon", "submit", "numbers", "--payload", "21", **shop)
     assert "1 succeeded" in ergon.done(folder, "ergon", "consume", "--drain", **shop)

@@ -5,6 +5,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from engines.management.serving import ServingCommand
+from ergon_site.access.cli.program import typed
 
 
 class Command(ServingCommand):
@@ -30,5 +31,5 @@ class Command(ServingCommand):
             self.serve(chosen, options)
         else:
             self.stderr.write(
-                "There is no enabled inbound pipeline: create one with manage.py pipeline create NAME --task TASK."
+                f"There is no enabled inbound pipeline: create one with {typed('pipeline create NAME --task TASK')}."
             )

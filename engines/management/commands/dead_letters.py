@@ -18,6 +18,7 @@ from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Pipeline
 from engines.reads import dead_letters as lists, executors
 from ergon_site.access.cli.commands import actor, moment, pretty
 from ergon_site.access.cli.options import add_reason, add_yes, whole
+from ergon_site.access.cli.program import typed
 from ergon_site.access.cli.progress import ProgressBar
 from ergon_site.access.cli.tables import printable
 
@@ -194,7 +195,7 @@ class Command(VerbsCommand):
         if wait:
             self._wait(begun.pk)
             return
-        line = f"started the bulk operation {begun.pk}: {verb} of {begun.expected:,}; manage.py maintain runs it"
+        line = f"started the bulk operation {begun.pk}: {verb} of {begun.expected:,}; {typed('maintain')} runs it"
         self.tell(_operation_as_json(bulk.find(begun.pk)), line)
 
     def _wait(self, number: int) -> None:

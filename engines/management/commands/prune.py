@@ -20,7 +20,7 @@ class Command(EngineCommand):
     help = (
         "Delete transactions that have ended, with their attempts and dead letters: those that are older than their"
         " pipeline keeps them, or with --older-than all that ended at least DAYS ago. Asks first, unless nothing is to"
-        " be deleted. manage.py maintain prunes by what the pipelines keep, without being asked."
+        " be deleted. The command maintain prunes by what the pipelines keep, without being asked."
     )
 
     def add_options(self, parser: ArgumentParser) -> None:

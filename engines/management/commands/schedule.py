@@ -13,7 +13,7 @@ from ergon_site.access.cli.options import add_reason
 
 
 class Command(VerbsCommand):
-    help = "Create and list schedules, which submit transactions by a cron expression. manage.py maintain runs them."
+    help = "Create and list schedules, which submit transactions by a cron expression. The command maintain runs them."
 
     def add_verbs(self) -> None:
         create = self.add_verb("create", help="submit a payload to a pipeline at the times of a cron expression")

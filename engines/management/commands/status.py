@@ -7,6 +7,7 @@ from django.db import connection
 
 from engines.management.base import EngineCommand
 from engines.reads.status import read_status
+from ergon_site.access.cli.program import typed
 from ergon_site.access.cli.tables import printable
 from ergon_site.access.core.durations import span
 from ergon_site.access.database.description import describe
@@ -41,7 +42,8 @@ class Command(EngineCommand):
             yield from self.table(headings, (_executor(*one) for one in executors))
             yield ""
         letters = status["dead_letters"]["open"]
-        yield f"{letters:,} open dead letters{': manage.py dead_letters' if letters else ''}"
+        looking = f": {typed('dead_letters')}" if letters else ""
+        yield f"{letters:,} open dead letters{looking}"
 
 
 def _pipeline(row: dict[str, Any]) -> list[Any]:

@@ -9,6 +9,7 @@ from engines import workers
 from engines.core.states import State, WorkerState
 from engines.models import BulkOperation, Pipeline, Schedule, TransactionRecord, Worker
 from engines.reads.doctor.finding import Finding, graded, ok, problem, warning
+from ergon_site.access.cli.program import typed
 from ergon_site.access.core.durations import span
 from ergon_site.access.database.clock import database_time
 
@@ -39,11 +40,11 @@ def waiting_work() -> Iterator[Finding]:
         is_served = False
         many = f"{count:,}{'+' if count == COUNTED else ''} due in {pipeline.name}"
         if pipeline.is_paused:
-            hint = f"manage.py resume {pipeline.name} --reason …"
+            hint = typed(f"resume {pipeline.name} --reason …")
             yield warning("workers", f"{many}, which was paused by {pipeline.paused_by}", hint)
         else:
-            command = "consume" if pipeline.direction == "inbound" else "produce"
-            yield problem("workers", f"{many}, which no worker serves", f"run manage.py {command} {pipeline.name}")
+            command = typed("consume" if pipeline.direction == "inbound" else "produce")
+            yield problem("workers", f"{many}, which no worker serves", f"run {command} {pipeline.name}")
     if is_served:
         yield ok("workers", f"{len(living):,} alive; every pipeline with due work has a worker")
 
@@ -69,7 +70,7 @@ def maintenance() -> Iterator[Finding]:
     if leader is not None:
         yield ok("maintenance", f"run by {leader}")
         return
-    hint = "run manage.py maintain, on one host or on several"
+    hint = f"run {typed('maintain')}, on one host or on several"
     counts = {
         "active schedules": Schedule.objects.filter(paused_at=None).count(),
         "running bulk operations": BulkOperation.objects.filter(state="running").count(),

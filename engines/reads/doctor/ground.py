@@ -11,6 +11,7 @@ from engines.conf import settings
 from engines.core.errors import headline
 from engines.reads import old_snapshots
 from engines.reads.doctor.finding import Finding, graded, ok, problem, warning
+from ergon_site.access.cli.program import typed
 from ergon_site.access.core.durations import span
 from ergon_site.access.database import pooler
 from ergon_site.access.database.clock import database_time
@@ -30,7 +31,8 @@ def database() -> Iterator[Finding]:
         connection.ensure_connection()
         version = connection.get_database_version()
     except DatabaseError as error:
-        hint = "start it, or correct DATABASE_URL; manage.py check --database default shows what Django says"
+        asking = typed("check --database default")
+        hint = f"start it, or correct DATABASE_URL; {asking} shows what Django says"
         yield problem("database", f"does not answer: {headline(error)}", hint)
         return
     name = f"{connection.display_name} {'.'.join(map(str, version))}"
@@ -54,7 +56,7 @@ def connection_pooler() -> Iterator[Finding]:
 def migrations() -> Iterator[Finding]:
     waiting = waiting_migrations()
     if waiting:
-        yield problem("migrations", f"{len(waiting)} not applied, {waiting[0]} first", "run manage.py migrate")
+        yield problem("migrations", f"{len(waiting)} not applied, {waiting[0]} first", f"run {typed('migrate')}")
     else:
         yield ok("migrations", "all applied")
 

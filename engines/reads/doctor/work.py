@@ -8,6 +8,7 @@ from engines.models import Pipeline, Policy
 from engines.reads.doctor.finding import Finding, ok, problem, warning
 from engines.tasks import registry
 from engines.tasks.discovery import DiscoveryError, discover
+from ergon_site.access.cli.program import typed
 
 CONNECTORS = ("broker", "database")
 
@@ -33,7 +34,7 @@ def pipelines() -> Iterator[Finding]:
             text = f"{pipeline.name}: no executor is named {pipeline.executor!r}"
             faults.append(problem("pipelines", text, "add it to ERGON_EXECUTORS"))
         if pipeline.connector not in connectors:
-            hint = f"there are: {', '.join(connectors)}; see manage.py pipeline amend"
+            hint = f"there are: {', '.join(connectors)}; see {typed('pipeline amend')}"
             faults.append(problem("pipelines", f"{pipeline.name}: no connector is named {pipeline.connector!r}", hint))
     yield from faults or [ok("pipelines", f"{Pipeline.objects.count():,}, all can run on this host")]
 
@@ -42,7 +43,7 @@ def _fault_of(policy: Policy, error: str) -> Finding:
     try:
         policy.value_class.from_stored(policy.active.body if policy.active else None)
     except PolicyError:
-        hint = f"activate another version: manage.py policy versions {policy.name}"
+        hint = f"activate another version: {typed(f'policy versions {policy.name}')}"
         return problem("policies", f"{policy.name}: {error}", hint)
     hint = "a newer release has written it; upgrade the processes on this host, which ignore the option"
     return warning("policies", f"{policy.name}: {error}", hint)

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from ergon_site.access import pending_migrations
 from ergon_site.access.cli.commands import VerbCommand, as_json
+from ergon_site.access.cli.program import typed
 from ergon_site.access.cli.progress import LiveLine
 
 
@@ -43,7 +44,7 @@ class ServiceCommand(VerbCommand):
     def prepare(self, metrics_port: int | None) -> None:
         connection.ensure_connection()
         if missing := pending_migrations.migrations():
-            msg = f"{len(missing)} migrations are not applied: run manage.py migrate"
+            msg = f"{len(missing)} migrations are not applied: run {typed('migrate')}"
             raise CommandError(msg, returncode=os.EX_UNAVAILABLE)
         serve_metrics(metrics_port)
         self.line, self.printing = LiveLine(self.stdout), RLock()
