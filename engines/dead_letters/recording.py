@@ -82,18 +82,19 @@ class DeadLetterDraft:
 def record_failed(failed: Sequence[tuple[Any, Failure]], *, worker: int | None = None) -> None:
     """Record a dead letter for each failed transaction, in the database transaction of its end."""
     records = TransactionRecord.objects.filter(pk__in=[moved.lease.id for moved, _ in failed])
-    names = dict(records.values_list("pk", "pipeline__name"))
+    known = {pk: about for pk, *about in records.values_list("pk", "pipeline__name", "attempts")}
     drafts = []
     for moved, failure in failed:
         lease = moved.lease
+        source, deliveries = known[lease.id]
         details = {
             "attempts": lease.resumed.spent + len(lease.attempts),
-            "delivery": lease.token,
+            "delivery": deliveries,  # not the token of the lease: one that was parked has had several
             "policy_version": lease.policy_version,
             "worker": worker,
             "correlation_id": moved.correlation_id,
         }
-        about = {"source": names[lease.id], "uid": moved.id, "transaction_id": lease.id}
+        about = {"source": source, "uid": moved.id, "transaction_id": lease.id}
         drafts.append(DeadLetterDraft.of_failure(failure, lease.attempts, details, **about))
     record(drafts)
 
