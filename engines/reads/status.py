@@ -63,6 +63,7 @@ def read_status() -> dict[str, Any]:
                 "running": running.get(one.pk, 0),
                 **{name: ended.get(name, 0) for name in ("succeeded", "failed", "cancelled")},
                 "oldest_pending_age": None if age is None else max(0.0, age),
+                "due_in": -age if age is not None and age < 0 else None,
             }
         )
     return {

@@ -2,11 +2,13 @@
 
 import json
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.utils import timezone
 
 from engines import pipelines, transactions, workers
 from engines.models import Attempt, DeadLetter, TransactionRecord
@@ -50,6 +52,16 @@ def test_the_status_counts_what_waits_runs_and_has_ended() -> None:
     assert str(connection.settings_dict["NAME"]) in status["database"]
     assert run("status").splitlines()[0] == f"database: {status['database']}"
     assert len(status["workers"]) == 3
+
+
+def test_the_status_says_when_work_is_due_that_is_not_due_yet() -> None:
+    later = submit(make_pipeline())[0]
+    assert ask("status")["pipelines"][0]["due_in"] is None
+    TransactionRecord.objects.filter(uid=later).update(available_at=timezone.now() + timedelta(hours=6, minutes=1))
+    (orders,) = ask("status")["pipelines"]
+    assert (orders["pending"], orders["oldest_pending_age"]) == (1, 0.0)
+    assert orders["due_in"] > timedelta(hours=5).total_seconds()
+    assert "due in 6 h" in run("status")
 
 
 def test_the_status_for_people_names_workers_and_dead_letters() -> None:

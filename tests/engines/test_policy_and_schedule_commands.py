@@ -45,7 +45,9 @@ def test_a_new_policy_needs_a_kind_and_valid_fields(tmp_path: Path) -> None:
     body = tmp_path / "policy.json"
     body.write_text('{"loop": {"limit": 5}}')
     arguments = ["policy", "set", "mine", "--file", str(body), "--reason", "mine"]
-    with pytest.raises(CommandError, match="no policy named 'mine'"):
+    with pytest.raises(
+        CommandError, match="no policy named 'mine': to make it, add --kind consumer or --kind producer"
+    ):
         call_command(*arguments)
     assert ask(*arguments, "--kind", "producer")["kind"] == "producer"
     body.write_text('{"loop": {"limit": 0}}')

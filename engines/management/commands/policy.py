@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from django.core.management.base import CommandError
 from django.db.models import Count
 
 from engines import policies
@@ -56,7 +57,11 @@ class Command(VerbsCommand):
         self.tell(body, pretty(body))
 
     def set(self, *, name: str, kind: str | None, file: str, reason: str, **_: Any) -> None:
-        version = policies.write(name, json_file(file), by=actor(), reason=reason, kind=kind)
+        try:
+            version = policies.write(name, json_file(file), by=actor(), reason=reason, kind=kind)
+        except policies.PolicyUnknownError as unknown:
+            msg = f"{unknown}: to make it, add --kind consumer or --kind producer"
+            raise CommandError(msg) from unknown
         self._tell_version(version, version.changes)
 
     def versions(self, *, name: str, **_: Any) -> None:

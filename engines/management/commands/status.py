@@ -49,8 +49,8 @@ class Command(EngineCommand):
 def _pipeline(row: dict[str, Any]) -> list[Any]:
     counts = [row[name] for name in ("running", "succeeded", "failed")]
     pending = f"{row['pending']:,}+" if row["is_pending_capped"] else row["pending"]
-    age = row["oldest_pending_age"]
-    oldest = None if age is None else span(age)
+    age, due_in = row["oldest_pending_age"], row["due_in"]
+    oldest = f"due in {span(due_in)}" if due_in else None if age is None else span(age)
     return [row["name"], row["task"], pending, *counts, oldest, "paused" if row["paused"] else "on"]
 
 
