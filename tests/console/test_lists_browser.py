@@ -7,7 +7,9 @@ from django.db.models import F
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
-from engines.models import TransactionRecord, Worker
+from engines.dead_letters import bulk
+from engines.dead_letters.bulk import Terms
+from engines.models import BulkOperation, TransactionRecord, Worker
 from ergon_site.access import audit
 from facts import ledger
 from facts.models import Boundary
@@ -121,3 +123,26 @@ def test_headings_beside_the_values_begin_with_one_capital(inside: Page, name: s
     assert {transform for _, transform in shown} == {"none"}
     assert all(label[0].isupper() for label, _ in shown)
     assert not any(word[0].isupper() for label, _ in shown for word in label.split()[1:])
+
+
+def test_nothing_is_cut_off_on_a_narrow_screen(inside: Page) -> None:
+    pipelines = [f"orders-of-plant-{number}" for number in range(6)]
+    records.make_worker(*pipelines)
+    letter = records.fail(make_pipeline("orders"), {}, records.failure("synthetic_failure_of_the_dependency_" * 3))
+    audit.record(actor="command of ada@host-7.plants.example", action="dead_letter_group.replay_all", target="group 7")
+    operation = bulk.begin("discard", letter.group_id, Terms(canary=0, rate=100), by="ada", reason="of no use")
+    BulkOperation.objects.update(moved_at=F("moved_at") - timedelta(seconds=5))
+    bulk.advance()
+    inside.set_viewport_size({"width": 390, "height": 800})
+    inside.goto("/admin/access/apiclient/add/")
+    scopes = inside.locator("#id_scopes label span")
+    assert not any(scopes.evaluate_all("all => all.map(one => one.scrollWidth > one.clientWidth)"))
+    pages = ["", f"engines/deadlettergroup/{letter.group_id}/change/", f"engines/bulkoperation/{operation.pk}/change/"]
+    for address in pages:
+        inside.goto(f"/admin/{address}")
+        tables = inside.locator(".ergon-scroll")
+        expect(tables.first).to_be_visible()
+        cut_off = tables.evaluate_all(
+            "all => all.filter(one => one.scrollWidth > one.clientWidth).map(one => one.innerText)"
+        )
+        assert cut_off == [], address
