@@ -68,7 +68,7 @@ class PoliciesPage(PolicyPage):
         return Layout(
             sections=("loop", *steps),
             headings=HEADINGS,
-            rest="Record",
+            rest="Other",
             drawings={
                 step: Drawing(
                     path=f"{step}.retry",

@@ -27,7 +27,7 @@ LOOP_LIMIT = means("The loop ends after starting this many transactions.", "in a
 TRANSACTION_TIME = means("Time limit of one transaction, all steps and delays included.", "seconds")
 PARKED = means(
     "Longest wait between two attempts of the work that keeps a slot; a longer one is spent in the database. "
-    "Null: every wait keeps its slot. Used by the durable queue, in loops without a limit.",
+    "Without a value every wait keeps its slot. Used by the durable queue, in loops without a limit.",
     "seconds",
 )
 LATEST = means("Longest retry delay that a handler in an executor may ask for.", "seconds")

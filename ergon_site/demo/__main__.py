@@ -44,7 +44,9 @@ PROCESSES = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="ergon demo", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="ergon demo", description="Run a whole Ergon on this machine; Ctrl-C ends it."
+    )
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="where the console listens (default 8000)")
     port = parser.parse_args(arguments).port
     is_stopped = Event()
