@@ -3,6 +3,7 @@ from django.core import checks
 from engines import logs
 from engines.checks import check_settings, check_task_backends, check_tasks
 from ergon_site.access.app_config import ErgonAppConfig
+from ergon_site.access.checks import TAG
 
 
 class EnginesConfig(ErgonAppConfig):
@@ -12,6 +13,6 @@ class EnginesConfig(ErgonAppConfig):
 
     def ready(self) -> None:
         logs.use_logging()
-        checks.register(check_settings)
+        checks.register(check_settings, TAG)
         checks.register(check_tasks)
         checks.register(check_task_backends)

@@ -7,6 +7,7 @@ from django.core.management.base import CommandError
 from django.db.models.signals import post_migrate
 
 from ergon_site.access.app_config import ErgonAppConfig
+from ergon_site.access.checks import TAG, setting_errors, wrong_setting
 
 
 class FactsConfig(ErgonAppConfig):
@@ -21,11 +22,10 @@ class FactsConfig(ErgonAppConfig):
 
     def ready(self) -> None:
         post_migrate.connect(_register_zone, sender=self)
-        checks.register(check_settings)
+        checks.register(check_settings, TAG)
 
 
 def check_settings(**_: Any) -> list[checks.CheckMessage]:
-    from ergon_site.access.checks import setting_errors, wrong_setting
     from facts import conf
 
     found = list(setting_errors(conf.DEFAULTS))

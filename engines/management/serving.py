@@ -26,6 +26,7 @@ from engines.worker.process import WorkerProcess
 from engines.worker.progress import EVERY, ProgressReporter, alone, banner
 from engines.worker.signals import StopSignals
 from engines.worker.supervisor import Supervisor
+from ergon_site.access.checks import TAG
 from ergon_site.access.cli.commands import one_line, tell_errors_in_one_line, told_in_one_line
 from ergon_site.access.cli.options import add_metrics_port, seconds, some_seconds, whole
 from ergon_site.access.cli.program import typed
@@ -42,8 +43,8 @@ CUT_OFF = "the database does not answer: unsettled transactions run again when t
 class ServingCommand(BaseCommand):
     """Runs pipelines of one direction until stopped."""
 
-    # They look at the console's pages above all, and cost a consumer memory for good.
-    requires_system_checks = []
+    # Of the settings alone. The others look at the console's pages above all, and cost a consumer memory for good.
+    requires_system_checks = [TAG]
 
     direction: str
 

@@ -16,8 +16,9 @@ class AccessConfig(ErgonAppConfig):
     ergon_chores = {"failed_logins_forgotten": (600.0, "ergon_site.access.logins.forget")}
 
     def ready(self) -> None:
-        for check in (checks.check_project, checks.check_console, checks.check_reference):
-            register(check)
+        register(checks.check_project, checks.TAG)
+        register(checks.check_console)
+        register(checks.check_reference)
         register(checks.check_certificate_header, deploy=True)
         # No row's signal: the only place that every connection of every thread passes, and once in its life.
         connection_created.connect(connections.check_new_connection)

@@ -13,6 +13,8 @@ from ergon_site.access import addresses, conf
 
 CONSOLE = ("django.contrib.messages", "django.contrib.sessions", "unfold")
 VENDORS = ("postgresql", "sqlite")
+# The checks that processes run as they start; all others look at pages and tasks, which takes long.
+TAG = "ergon"
 ADMIN, THEME = "django.contrib.admin", "unfold"
 
 
@@ -23,6 +25,9 @@ def check_project(**_: Any) -> list[CheckMessage]:
         text = f"Ergon keeps its tables in PostgreSQL or SQLite, and the default database is {connection.display_name}."
         hint = "Name a database of one of these kinds 'default' in DATABASES."
         found.append(Error(text, hint=hint, id="ergon.E001"))
+    if not settings.USE_TZ:
+        text = "USE_TZ is False: no outcome could be kept, because Ergon compares the database's times with its own."
+        found.append(Error(text, hint="Set USE_TZ to True, as Django does by default.", id="ergon.E005"))
     wrong = list(setting_errors(conf.DEFAULTS))
     return [*found, *(wrong or _proxies())]
 

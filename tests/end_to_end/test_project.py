@@ -221,6 +221,17 @@ def test_apps_of_a_project_run_on_ergons_settings(migrated_project: Project) -> 
 
 
 @pytest.mark.once
+def test_no_process_starts_with_settings_that_cannot_work(project: Project) -> None:
+    (apps,) = steps('"unfold.apps', '"unfold.apps')
+    project.append("mysite/settings.py", f"{apps.text}USE_TZ = False\nERGON_LEASE_SECONDS = 0")
+    for command in ("consume", "maintain"):
+        refused = project.ergon.run(project.folder, "python", "manage.py", command, **project.variables)
+        assert refused.returncode == 1
+        assert "(ergon.E005) USE_TZ is False" in refused.stderr
+        assert "ERGON_LEASE_SECONDS must be a number above 0, not 0." in refused.stderr
+
+
+@pytest.mark.once
 @pytest.mark.django_db(transaction=True)
 def test_a_project_may_have_users_of_its_own(project: Project) -> None:
     project.manage("startapp", "people")
@@ -257,6 +268,7 @@ def test_an_app_without_what_it_needs_does_not_start_and_says_so(project: Projec
         (engine_checks.check_settings, "ERGON_EXECUTORS", {"py": {}}, "the executor 'py'"),
         (engine_checks.check_tasks, "ERGON_TASKS", ["shop.nowhere"], "a module that is not there: 'shop.nowhere'."),
         (checks.check_project, "ERGON_CERTIFICATE_HEADER", None, "must be a text, not None."),
+        (checks.check_project, "USE_TZ", False, "USE_TZ is False: no outcome could be kept"),
         (checks.check_project, "ERGON_TRUSTED_PROXIES", ["10.0.0.1", "proxy"], "': 'proxy' does not appear"),
         (checks.check_project, "ERGON_CERTIFICATE_HEADER", "ErgonCertificate", "needs ERGON_TRUSTED_PROXIES: anybody"),
         (facts_checks.check_settings, "ERGON_PEERS", "https://ada:secret@plant.example", "must be a list, not str."),

@@ -11,6 +11,7 @@ from django.db import connection
 from django.utils import timezone
 
 from ergon_site.access import pending_migrations
+from ergon_site.access.checks import TAG
 from ergon_site.access.cli.commands import VerbCommand, as_json
 from ergon_site.access.cli.program import typed
 from ergon_site.access.cli.progress import LiveLine
@@ -32,6 +33,7 @@ def serve_metrics(port: int | None) -> None:
 class ServiceCommand(VerbCommand):
     """Prints each event as a line, JSON or text; a terminal also shows how far the command is."""
 
+    requires_system_checks = [TAG]
     # The event that the live line of a terminal counts.
     counted: str
     # Events that the log on standard error tells already.
