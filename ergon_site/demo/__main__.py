@@ -21,6 +21,7 @@ from django.core.management import call_command
 from django.db import connection, connections
 
 from ergon_site import BASE_DIR, embedded
+from ergon_site.access.cli.options import whole
 
 DEFAULT_PORT = 8000
 LOGIN = {"username": "admin", "password": "demo"}
@@ -47,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="ergon demo", description="Run a whole Ergon on this machine; Ctrl-C ends it."
     )
-    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="where the console listens (default 8000)")
+    parser.add_argument(
+        "--port", type=whole(1, 65_535), default=DEFAULT_PORT, help="where the console listens (default 8000)"
+    )
     port = parser.parse_args(arguments).port
     is_stopped = Event()
 

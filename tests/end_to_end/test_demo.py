@@ -204,3 +204,10 @@ def test_a_taken_port_is_one_clear_line(port: int) -> None:
     assert refused.returncode != 0
     assert refused.stderr.strip().startswith(f"ergon: port {port} cannot be used")
     assert len(refused.stderr.splitlines()) == 1
+
+
+def test_a_port_that_is_none_is_refused_in_words() -> None:
+    command = [sys.executable, "-m", "ergon_site.demo", "--port", "99999"]
+    refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert refused.returncode == 2
+    assert refused.stderr.endswith("argument --port: must be a whole number from 1 to 65,535, not '99999'\n")
