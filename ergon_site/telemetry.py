@@ -48,7 +48,7 @@ def start(*, web: bool = False, metrics: bool = False) -> None:
 
 
 def _is_exported(name: str) -> bool:
-    """Whether a signal goes to an OTLP endpoint; settings that are not Ergon's own do not say."""
+    """Whether a signal is sent over OTLP: never with the settings of another project, which decides that itself."""
     from ergon_site.access.conf import setting
 
     return bool(setting(name, {name: False}))
