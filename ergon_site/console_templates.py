@@ -32,6 +32,8 @@ OPTIONS = {
         "django.contrib.auth.context_processors.auth",
         "django.contrib.messages.context_processors.messages",
     ],
+    # Filters for states, in every template.
+    "builtins": ["ergon_site.access.console.states"],
     "libraries": {name: f"unfold.templatetags.{name}" for name in ("unfold", "unfold_list")},
 }
 

@@ -8,7 +8,6 @@ from django.utils import timezone
 from unfold.decorators import display
 
 from engines.admin.parts import Act, ListedPage
-from engines.admin.transactions import KINDS as TRANSACTION_KINDS
 from engines.core import allowed_actions
 from engines.core.states import State
 from engines.dead_letters import bulk
@@ -19,6 +18,7 @@ from ergon_site.access.console.buttons import bar
 from ergon_site.access.console.cells import column, tag, two_lines, unbroken, words
 from ergon_site.access.console.lists import choice
 from ergon_site.access.console.pages import registered
+from ergon_site.access.console.states import choices
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
 
@@ -27,7 +27,6 @@ PAUSE = Act("Pause", "pause", Right.LEAD)
 RESUME = Act("Resume", "resume", Right.LEAD)
 CANCEL = Act("Cancel", "cancel", Right.LEAD)
 TURNS = {PAUSE: "paused", RESUME: "running", CANCEL: "cancelled"}
-KINDS = {"running": "busy", "paused": "warning", "done": "good", "cancelled": "warning", "stopped": "bad"}
 
 
 def tally(operation: BulkOperation) -> str:
@@ -53,7 +52,7 @@ class BulkPage(ListedPage):
     live_template = "console/bulk_live.html"
     list_display = ("what", "state_word", "who", "why", "progress", "when")
     list_display_links = ("what",)
-    list_filter: ClassVar = [choice("state", dict(BulkOperation.STATES))]
+    list_filter: ClassVar = [choice("state", choices("bulk operation"))]
     search_fields: ClassVar = ()
     export_fields: ClassVar = {
         **{name: name for name in ("id", "verb", "group_id", "by", "reason", "state", "note")},
@@ -72,7 +71,7 @@ class BulkPage(ListedPage):
         ids = [item.note for item in found.rows if row.verb == "replay" and item.result == "done"]
         states = dict(TransactionRecord.objects.filter(uid__in=ids).values_list("uid", "state")) if ids else {}
         for item in found.rows:
-            item.outcome = tag(State(states[item.note]).word, TRANSACTION_KINDS) if item.note in states else ""
+            item.outcome = tag(State(states[item.note]).word, "transaction") if item.note in states else ""
         gone, whole = row.processed, min(row.expected, row.cap)
         turns = (
             act.button(request, row, allowed_actions.of_turning(row.state, wanted)) for act, wanted in TURNS.items()
@@ -93,7 +92,7 @@ class BulkPage(ListedPage):
 
     what = column("what", lambda operation: words(str(operation)))
     why = column("reason", lambda operation: words(operation.reason))
-    state_word = column("state", lambda operation: tag(operation.state, KINDS))
+    state_word = column("state", lambda operation: tag(operation.state, "bulk operation"))
     who = column("by", lambda operation: unbroken(operation.by))
 
     @display(description="begun")

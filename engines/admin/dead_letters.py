@@ -16,6 +16,7 @@ from engines.core.states import LetterState
 from engines.models import DeadLetter, Pipeline, PolicyVersion, TransactionRecord, Worker
 from engines.reads import executors, explain
 from engines.reads.dead_letters import list_letters
+from ergon_site.access.console import states
 from ergon_site.access.console.buttons import bar
 from ergon_site.access.console.cells import column, identifier, tag, unbroken, words
 from ergon_site.access.console.dialogs import dialog_action
@@ -24,8 +25,6 @@ from ergon_site.access.console.pages import ReasonForm, registered
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
 
-KINDS = {"open": "bad", "replayed": "good", "discarded": "warning"}
-GROUP_KINDS = {"open": "bad", "regressed": "bad", "muted": "warning", "resolved": "good"}
 DISCARD = Act("Discard", "discard", Right.OPERATE)
 REPLAY = {"title": "Replay the dead letter", "description": "Its payload runs again as a new transaction."}
 
@@ -65,7 +64,7 @@ class LettersPage(ReplayablePage):
     list_before_template = "console/groups_link.html"
     actions_detail: ClassVar = ("replay", "edit", "discard", "reveal")
     list_display: ClassVar = ("key", "state_word", "where", "what", "kind", "created_at", "settled")
-    list_filter: ClassVar = [choice("state", LetterState), SourceFilter, CategoryFilter, GroupFilter]
+    list_filter: ClassVar = [choice("state", states.choices("dead letter")), SourceFilter, CategoryFilter, GroupFilter]
     search_help_text = "A transaction id, or its start"
     export_fields: ClassVar = {
         "id": "id",
@@ -75,7 +74,7 @@ class LettersPage(ReplayablePage):
     }
 
     key = column("transaction", lambda letter: identifier(letter.uid))
-    state_word = column("state", lambda letter: tag(letter.state, KINDS))
+    state_word = column("state", lambda letter: tag(letter.state, "dead letter"))
     what = column("error", lambda letter: words(f"{letter.error_type}: {letter.message}".removesuffix(": ")))
     where = column("source", lambda letter: words(letter.source))
     kind = column("category", lambda letter: unbroken(letter.category))

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from engines import dead_letters
 from engines.admin import links
-from engines.admin.dead_letters import GROUP_KINDS, SourceFilter
+from engines.admin.dead_letters import SourceFilter
 from engines.admin.forms import GroupForm, ReplayGroupForm
 from engines.admin.parts import Act, CategoryFilter, ListedPage
 from engines.core import allowed_actions
@@ -20,7 +20,7 @@ from engines.dead_letters import bulk
 from engines.models import DeadLetterGroup, DeadLetterHour
 from engines.reads.dead_letters import list_groups, list_letters
 from ergon_site.access import keyset
-from ergon_site.access.console import drawing
+from ergon_site.access.console import drawing, states
 from ergon_site.access.console.buttons import bar
 from ergon_site.access.console.cells import anchor, column, tag, two_lines, unbroken, words
 from ergon_site.access.console.dialogs import dialog_action
@@ -63,7 +63,10 @@ def sparkline(trend: Sequence[int]) -> str:
 def _decide(act: Act, title: str, description: str) -> Any:
     state = DECISIONS[act]
     return act.ask(
-        title, description, lambda row, **why: dead_letters.decide(row.pk, state, **why), f"The group is {state}."
+        title,
+        description,
+        lambda row, **why: dead_letters.decide(row.pk, state, **why),
+        f"The group is {states.label(state, 'group')}.",
     )
 
 
@@ -73,7 +76,7 @@ class GroupsPage(ListedPage):
     actions_detail: ClassVar = ("mute", "resolve", "reopen", "replay_all", "discard_all")
     list_display: ClassVar = ("error", "state_word", "where", "kind", "open_of", "seen", "day")
     list_display_links: ClassVar = ("error",)
-    list_filter: ClassVar = [choice("state", GroupState), SourceFilter, CategoryFilter]
+    list_filter: ClassVar = [choice("state", states.choices("group")), SourceFilter, CategoryFilter]
     search_help_text = "Part of an error, a message or a source"
     list_before_template = "console/letters_link.html"
     export_fields: ClassVar = {
@@ -82,7 +85,7 @@ class GroupsPage(ListedPage):
     }
 
     error = column("error", lambda group: words(str(group)))
-    state_word = column("state", lambda group: tag(group.state, GROUP_KINDS))
+    state_word = column("state", lambda group: tag(group.state, "group"))
     where = column("source and step", lambda group: two_lines(group.source, group.step))
     kind = column("category", lambda group: unbroken(group.category))
     seen = column(

@@ -15,17 +15,18 @@ from engines.models import Pipeline, Schedule
 from ergon_site.access.console.cells import tag, with_note
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.pages import actor
+from ergon_site.access.console.states import choices
 from ergon_site.access.core.roles import Right
 
 PAUSE, RESUME = Act("Pause", "pause", Right.OPERATE), Act("Resume", "resume", Right.OPERATE)
-KINDS = {"active": "good", "paused": "warning", "late": "warning"}
 
 
 class PausedFilter(admin.SimpleListFilter):
     title = parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("paused", "Paused"), ("open", "Not paused")]
+        named = choices("pipeline", "paused", "active")
+        return [("paused", named["paused"]), ("open", named["active"])]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset.filter(paused_at__isnull=self.value() == "open") if self.value() else queryset
@@ -52,8 +53,8 @@ class PausablePage(DetailPage):
     def state(self, row: Pipeline | Schedule) -> str:
         """Active, or paused by whom and why."""
         if row.paused_at is None:
-            return tag("active", KINDS)
-        return with_note(tag("paused", KINDS), f"by {row.paused_by}: {row.pause_reason}")
+            return tag("active", "pipeline")
+        return with_note(tag("paused", "pipeline"), f"by {row.paused_by}: {row.pause_reason}")
 
     def new_context(self, request: HttpRequest) -> dict[str, Any]:
         return {"submit_text": self.submit_text}

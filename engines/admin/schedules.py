@@ -18,7 +18,7 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 from engines import schedules
 from engines.admin import links
 from engines.admin.forms import NameField, Suggestions
-from engines.admin.pausing import KINDS, PAUSE, RESUME, PausablePage, PausedFilter, by_name, turn_of
+from engines.admin.pausing import PAUSE, RESUME, PausablePage, PausedFilter, by_name, turn_of
 from engines.core.errors import EngineError
 from engines.models import Pipeline, Schedule
 from engines.schedules import Plan
@@ -115,7 +115,7 @@ class SchedulesPage(PausablePage):
     def next_run(self, row: Schedule) -> str:
         """When, by the clock of everybody; marked if that has passed."""
         time = f"{row.next_run_at:%Y-%m-%d %H:%M}"
-        return format_html("{} {}", time, tag("late", KINDS)) if is_late(row) else time
+        return format_html("{} {}", time, tag("late", "schedule")) if is_late(row) else time
 
     def details(self, request: HttpRequest, row: Schedule) -> dict[str, Any]:
         first = row.next_run_at.astimezone(ZoneInfo(row.time_zone))

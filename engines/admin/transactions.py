@@ -16,6 +16,7 @@ from engines.core.states import CATEGORY_OF, State
 from engines.models import Pipeline, PolicyVersion, TransactionRecord
 from engines.reads import executors, explain, filters
 from engines.reads.transactions import list_transactions
+from ergon_site.access.console import states
 from ergon_site.access.console.buttons import bar
 from ergon_site.access.console.cells import column, identifier, tag, unbroken, words
 from ergon_site.access.console.dialogs import dialog_action
@@ -54,7 +55,6 @@ WorkerFilter = choice_of(
     "worker", lambda _: [(str(worker.pk), str(worker)) for worker in workers.enrolled()], "current worker"
 )
 CorrelationFilter = typed("correlation", "correlation id")
-KINDS = {"pending": "plain", "running": "busy", "succeeded": "good", "failed": "bad", "cancelled": "warning"}
 CANCEL = Act("Cancel", "cancel", Right.OPERATE)
 REPLAY = {"title": "Replay the transaction", "description": "The same payload runs again as a new transaction."}
 
@@ -71,7 +71,7 @@ class TransactionsPage(ReplayablePage):
     actions_detail: ClassVar = ("cancel", "replay", "edit", "reveal")
     list_display: ClassVar = ("key", "state_word", "where", "what", "attempts", "created_at", "took")
     list_filter: ClassVar = [
-        *(choice("state", filters.STATES), PipelineFilter, CategoryFilter),
+        *(choice("state", states.choices("transaction", *filters.STATES)), PipelineFilter, CategoryFilter),
         *(choice("age", AGES), choice("ended", ENDS), WorkerFilter, CorrelationFilter),
     ]
     search_help_text = "Id, correlation id, or payload.order.id:42"
@@ -88,7 +88,7 @@ class TransactionsPage(ReplayablePage):
     }
 
     key = column("id", lambda record: identifier(record.uid))
-    state_word = column("state", lambda record: tag(record.word, KINDS))
+    state_word = column("state", lambda record: tag(record.word, "transaction"))
     where = column("pipeline", lambda record: words(record.pipeline.name))
 
     @display(description="error")

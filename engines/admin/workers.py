@@ -10,15 +10,13 @@ from django.utils.html import format_html
 
 from engines import workers
 from engines.admin import links
-from engines.core.states import WorkerState
 from engines.models import Worker
 from engines.reads import executors
+from ergon_site.access.console import states
 from ergon_site.access.console.cells import anchor, column, tag
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.pages import registered
 from ergon_site.access.core.durations import span
-
-KINDS = {"running": "busy", "silent": "warning", "stopping": "warning", "ended": "plain", "dead": "bad"}
 
 
 class AliveFilter(admin.SimpleListFilter):
@@ -27,7 +25,7 @@ class AliveFilter(admin.SimpleListFilter):
     title = parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("alive", "Alive"), ("silent", "Silent"), ("dead", "Dead"), ("stopped", "Ended"), ("all", "All")]
+        return [("alive", "Alive"), *states.choices("worker", "silent", "dead", "stopped").items(), ("all", "All")]
 
     def choices(self, changelist: Any) -> Any:
         unasked, *others = super().choices(changelist)
@@ -67,7 +65,7 @@ class WorkersPage(DetailPage):
 
     process = column("worker", str, ordering="host")
 
-    standing = column("state", lambda worker: tag(standing(worker), KINDS), ordering="state")
+    standing = column("state", lambda worker: tag(standing(worker), "worker"), ordering="state")
     serves = column(
         "pipelines", lambda worker: format_html('<div class="ergon-names">{}</div>', ", ".join(worker.pipelines) or "–")
     )
@@ -85,13 +83,11 @@ class WorkersPage(DetailPage):
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         word = standing(row)
-        told = {"standing": word, "tag": tag(word, KINDS), "heartbeat": self.heartbeat(row)}
+        told = {"standing": word, "tag": tag(word, "worker"), "heartbeat": self.heartbeat(row)}
         return {"worker": row, "shares": executors.of_worker(row), **told}
 
 
 def standing(worker: Any) -> str:
     """Its state, or that it has been silent for longer than its lease: it will be noticed as dead."""
-    if worker.state == WorkerState.STOPPED.value:
-        return "ended"
     is_silent = worker.state in workers.ALIVE and worker.age.total_seconds() > worker.lease
     return "silent" if is_silent else str(worker.state)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from django.http import HttpRequest
 
 from ergon_site.access import keyset
+from ergon_site.access.console import states
 from ergon_site.access.console.cells import column, size, tag, unbroken, words
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.lists import KeysetPage, choice, typed
@@ -18,9 +19,7 @@ from facts.conf import settings
 from facts.models import Artifact
 from facts.reads import lists
 
-KINDS = {"referenced": "good", "orphan": "warning", "missing": "bad", "corrupt": "bad"}
 SHOWN = 50
-KEPT = {"orphan": "orphans", "referenced": "referenced", "damaged": "damaged"}
 
 
 @registered(Artifact)
@@ -28,7 +27,10 @@ class ArtifactsPage(KeysetPage, DetailPage):
     detail_template = "console/artifact.html"
     empty_text = "No artifacts yet: PUT /api/v1/objects/{bucket}/{key}."
     list_display = ("name", "kept", "bytes_held", "kind", "created_at", "who")
-    list_filter: ClassVar = [choice("kept", KEPT, "references"), typed("bucket")]
+    list_filter: ClassVar = [
+        choice("kept", states.choices("artifact", "orphan", "referenced", "damaged"), "references"),
+        typed("bucket"),
+    ]
     search_help_text = "A name: bucket/key"
     longest_value: ClassVar[int] = 1100
     export_fields = ("bucket", "key", "digest", "size", "media_type", "is_referenced", "created_at", "created_by")
@@ -37,7 +39,9 @@ class ArtifactsPage(KeysetPage, DetailPage):
         return lists.artifacts(wanted)
 
     name = column("name", lambda row: words(str(row)))
-    kept = column("references", lambda row: tag(row.damage or ("referenced" if row.is_referenced else "orphan"), KINDS))
+    kept = column(
+        "references", lambda row: tag(row.damage or ("referenced" if row.is_referenced else "orphan"), "artifact")
+    )
     bytes_held = column("size", lambda row: unbroken(size(row.size)))
     kind = column("media type", lambda row: words(row.media_type))
     who = column("by", lambda row: words(row.created_by))

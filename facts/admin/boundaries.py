@@ -59,7 +59,6 @@ LIMIT: dict[str, Any] = {
     "intro": "At a limit new facts are refused until there is room; stored facts are never removed by it.",
 }
 SHOWN = 20
-KINDS = {"normal": "good", "autonomous": "bad", "reconciling": "warning", "alarm": "bad"}
 
 
 def _alarmed(row: Boundary) -> dict[str, str]:
@@ -130,9 +129,9 @@ class BoundariesPage(Verbs):
     @display(description="gate", ordering="gate")
     def gate_word(self, row: Boundary) -> str:
         """Its gate, who closed it and why, and whether it raised an alarm."""
-        parts = [tag(row.gate, KINDS)] + ([tag("alarm", KINDS)] if row.alarm else [])
+        parts = [tag(row.gate, "boundary")] + ([tag("alarm", "boundary")] if row.alarm else [])
         if row.is_retired:
-            parts = [tag("retired", KINDS)]
+            parts = [tag("retired", "boundary")]
         why = (
             row.retired_reason
             or row.alarm
@@ -188,7 +187,7 @@ class BoundariesPage(Verbs):
         return {
             "boundary": stand.boundary,
             "standing": stand,
-            "gate": tag("retired" if row.is_retired else stand.boundary.gate, KINDS),
+            "gate": tag("retired" if row.is_retired else stand.boundary.gate, "boundary"),
             "figures": list(_figures(stand)),
             "meters": list(_meters(stand)),
             "ceilings": _ceilings(stand.boundary),

@@ -11,7 +11,7 @@ from unfold.decorators import display
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
 
 from ergon_site.access.console.buttons import bar, button
-from ergon_site.access.console.cells import anchor, beyond, column, two_lines, words
+from ergon_site.access.console.cells import anchor, beyond, column, tag, two_lines, words
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.pages import ReasonForm, registered
 from ergon_site.access.core.durations import span
@@ -27,6 +27,7 @@ from facts.ledger import boundaries
 from facts.models import Boundary, Consumer
 from facts.provisioning import LONGEST_CONSUMER
 from facts.reads import health
+from facts.reads.health import ConsumerStanding
 
 STARTS = [("earliest", "the earliest fact"), ("latest", "new facts only"), ("offset", "an offset")]
 
@@ -83,7 +84,7 @@ class ConsumersPage(Verbs):
     new_form = ConsumerForm
     new_intro = "A consumer fetches the facts after its cursor and moves the cursor by confirming."
     empty_text = "A consumer reads a boundary in order, at its own pace. Create it here before its first fetch."
-    list_display = ("reader", "reads", "place", "backlog", "fetched", "confirmed")
+    list_display = ("reader", "state", "reads", "place", "backlog", "fetched", "confirmed")
     list_filter: ClassVar = [ReadFilter]
     search_fields = ("name__startswith",)
     search_help_text = "Start of a name."
@@ -94,8 +95,9 @@ class ConsumersPage(Verbs):
 
     @display(description="name", ordering="name")
     def reader(self, row: Consumer) -> str:
-        return two_lines(row.name, "retired") if row.is_retired else words(row.name)
+        return words(row.name)
 
+    state = column("state", lambda row: tag(_state(row.standing), "consumer"))
     reads = column("boundary", lambda row: anchor(links.boundary(row.boundary), row.boundary), ordering="boundary")
 
     @display(description="cursor")
@@ -128,6 +130,7 @@ class ConsumersPage(Verbs):
             "overdue": span(stand.overdue) if Worry.HOLDING in stand.worries else "",
             "consumer": row,
             "standing": stand,
+            "state": _state(stand),
             "following": address if stand.flow.backlog else "",
             "lag": span(stand.flow.lag),
             "boundary": row.boundary,
@@ -145,3 +148,9 @@ class ConsumersPage(Verbs):
         boundary = Boundary.objects.select_related("from_zone", "to_zone").get(pk=asked["boundary"])
         start = asked["offset"] if asked["start"] == "offset" else asked["start"]
         return provisioning.create_consumer(asked["name"], *boundary.zones, start=start, **why)
+
+
+def _state(stand: ConsumerStanding) -> str:
+    if stand.consumer.is_retired:
+        return "retired"
+    return "behind" if stand.worries else "current"

@@ -9,7 +9,7 @@ from django.urls import reverse
 from unfold.decorators import display
 
 from ergon_site.access.console.buttons import bar, button
-from ergon_site.access.console.cells import column, two_lines, words
+from ergon_site.access.console.cells import column, tag, words
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.pages import ReasonForm, registered
 from ergon_site.access.core.roles import Right
@@ -41,15 +41,16 @@ class ZonesPage(Verbs):
     new_form = ZoneForm
     new_intro = "Names are case-sensitive and cannot be changed, because facts carry them."
     empty_text = "Facts flow between zones. Create two zones, then a boundary between them."
-    list_display = ("zone", "is_here", "created_at")
+    list_display = ("zone", "state", "is_here", "created_at")
     search_fields = ("name__startswith",)
     search_help_text = "Start of a name."
     export_fields = ("name", "created_at", "retired_at")
 
     @display(description="name", ordering="name")
     def zone(self, row: Zone) -> str:
-        return two_lines(row.name, "retired") if row.is_retired else words(row.name)
+        return words(row.name)
 
+    state = column("state", lambda row: tag("retired" if row.is_retired else "active", "zone"), ordering="retired_at")
     is_here = column("this deployment", lambda row: "yes" if row.name == settings().zone else "")
 
     def details(self, request: HttpRequest, row: Zone) -> dict[str, Any]:

@@ -24,7 +24,14 @@ class AttemptsPage(KeysetDetailPage):
     empty_text = "No attempts yet: each call to a provider is recorded here."
     list_display = ("made", "whose", "what", "ended", "took")
     list_filter: ClassVar = [
-        *(offered("outcome"), offered("reason"), offered("source"), TENANT, PROVIDER, CAPABILITY),
+        *(
+            offered("outcome", kind="provider attempt"),
+            offered("reason"),
+            offered("source"),
+            TENANT,
+            PROVIDER,
+            CAPABILITY,
+        ),
         typed("correlation", "correlation id"),
         typed("task", "task execution", help_text="Execution number"),
     ]

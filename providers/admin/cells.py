@@ -20,6 +20,7 @@ from ergon_site.access.console.cells import (
     two_lines,
     unbroken,
 )
+from ergon_site.access.console.states import STATES, label
 from ergon_site.access.core.durations import span
 from providers import active_policy, registry
 from providers.core.breaker import BreakerState
@@ -30,16 +31,8 @@ from providers.models import ProviderEvent, ProviderExecutionMetric, ProviderPol
 from providers.reads.health import NEARLY, QuotaStanding, Standing
 
 LONGEST_UNBROKEN = 36
-KINDS = {
-    "closed": "good",
-    "half open": "warning",
-    "open": "bad",
-    **dict.fromkeys(("forced", "pause", "account half open"), "warning"),
-    "account open": "bad",
-}
-CHANGE_KINDS = KINDS | {"paused": "warning", "exhausted": "bad"}
-OUTCOME_KINDS = {"success": "good", "retry": "warning", "failed": "bad", "dead letter": "bad"}
-SOURCE_KINDS = {"cache": "good", "stale": "warning", "fallback": "warning"}
+# The sources of answers that are not the provider's.
+STAND_INS = ("cache", "stale", "fallback")
 
 
 def share(rate: float | None) -> str:
@@ -91,9 +84,7 @@ def attempt(row: ProviderExecutionMetric) -> dict[str, Any]:
 
 def outcome(row: ProviderExecutionMetric) -> str:
     """How an attempt ended; of an answer that is not the provider's, what stood in."""
-    if row.source in SOURCE_KINDS:
-        return tag(row.source, SOURCE_KINDS)
-    return tag(row.outcome.replace("_", " "), OUTCOME_KINDS)
+    return tag(row.source if row.source in STAND_INS else row.outcome, "provider attempt")
 
 
 def event(row: ProviderEvent) -> dict[str, Any]:
@@ -102,22 +93,17 @@ def event(row: ProviderEvent) -> dict[str, Any]:
 
 def change(row: ProviderEvent) -> str:
     """From what to what, on one line."""
-    before, after = (state.replace("_", " ") for state in (row.from_state, row.to_state))
-    shown = tag(after, CHANGE_KINDS) if after in CHANGE_KINDS else after
-    return format_html('<span class="ergon-when">{} → {}</span>', before, shown)
+    after = tag(row.to_state, "breaker") if row.to_state in STATES["breaker"] else row.to_state
+    return format_html('<span class="ergon-when">{} → {}</span>', label(row.from_state, "breaker"), after)
 
 
 def tags(one: Standing) -> str:
     """The effective state, and whether somebody forced it or the provider asked for a pause."""
     extra = ["forced"] if one.override else []
-    extra += ["pause"] if one.cooldown_until else []
+    extra += ["paused"] if one.cooldown_until else []
     if one.account and one.account.state is not BreakerState.CLOSED:
-        extra.append(f"account {_word(one.account.state)}")
-    return format_html_join(" ", "{}", [(tag(word, KINDS),) for word in (_word(one.state), *extra)])
-
-
-def _word(state: BreakerState) -> str:
-    return state.value.replace("_", " ")
+        extra.append(f"account_{one.account.state}")
+    return format_html_join(" ", "{}", [(tag(word, "breaker"),) for word in (one.state, *extra)])
 
 
 def why(one: Standing) -> str:

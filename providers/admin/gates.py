@@ -26,7 +26,6 @@ from providers.admin import cells
 from providers.admin.forms import ForceForm, NewQuotaForm, QuotaForm
 from providers.admin.lists import CAPABILITY, PROVIDER, TENANT, KeysetDetailPage, offered
 from providers.calls import OrderError
-from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
 from providers.core.gate import EVERY
 from providers.models import CachedAnswer, Gate, ProviderEvent, ProviderExecutionMetric, ProviderPolicyRow
@@ -38,7 +37,6 @@ AT_ONCE = 500
 # Often enough asked for that it must be quick: the list behind it counts further.
 COUNTED = 1_000
 ENDS = {"ok": "succeeded", "bad": "failed", "refused": "refused"}
-SAYS = {BreakerState.CLOSED: "done", BreakerState.HALF_OPEN: "paused", BreakerState.OPEN: "failed"}
 STOOD_IN = {"cache": "Cache hits, last hour", "stale": "Stale answers", "fallback": "Fallbacks"}
 QUOTAS = {"near": "80 % used or more", "spent": "used up", "none": "no quota"}
 
@@ -148,7 +146,7 @@ class GatesPage(KeysetDetailPage):
     new_form = NewQuotaForm
     empty_text = "Capabilities are listed after their first call, or once they have a quota."
     list_display: ClassVar = ("name", "breaker", "rate", "latency", "quota", "last_error")
-    list_filter: ClassVar = [offered("breaker"), offered("quota", QUOTAS), TENANT, PROVIDER, CAPABILITY]
+    list_filter: ClassVar = [offered("breaker", kind="breaker"), offered("quota", QUOTAS), TENANT, PROVIDER, CAPABILITY]
     search_help_text = "A tenant, provider or capability"
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = COLUMNS
 
@@ -220,7 +218,6 @@ class GatesPage(KeysetDetailPage):
             "standing": stand,
             "tags": cells.tags(stand),
             "sentence": cells.sentence(stand),
-            "says": SAYS[stand.effective],
             "account_address": cells.address("providers_gate", account.pk if account else None),
             "figures": list(_figures(stand)),
             "quota": cells.quota(stand.quota),

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from django.http import HttpRequest
 
+from ergon_site.access.console import states
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.lists import Choice, KeysetPage, choice, typed
 from ergon_site.access.core.texts import is_key
@@ -26,8 +27,10 @@ class KeysetDetailPage(KeysetPage, DetailPage):
         return super().get_object(request, object_id, from_field) if is_key(object_id) else None
 
 
-def offered(name: str, words: Mapping[str, str] | None = None) -> type[Choice]:
-    """A filter of the words that the lists know; `words` says how they are shown."""
+def offered(name: str, words: Mapping[str, str] | None = None, *, kind: str = "") -> type[Choice]:
+    """A filter of the words that the lists know; `words`, or the states of a `kind`, say how they are shown."""
+    if kind:
+        return choice(name, states.choices(kind, *OFFERED[name]))
     return choice(name, words or {word: word.replace("_", " ") for word in OFFERED[name]})
 
 

@@ -13,8 +13,6 @@ from providers.admin.lists import KeysetDetailPage, offered
 from providers.models import OutboxLetter
 from providers.reads import lists
 
-KINDS = {"waiting": "warning", "published": "good"}
-
 
 @registered(OutboxLetter)
 class OutboxPage(KeysetDetailPage):
@@ -22,7 +20,7 @@ class OutboxPage(KeysetDetailPage):
     detail_template = "console/outbox_letter.html"
     empty_text = "No final failures yet. Final failures of tasks are published from here to queue.deadletter."
     list_display = ("made", "whose", "why", "standing", "failures", "task")
-    list_filter: ClassVar = [offered("published")]
+    list_filter: ClassVar = [offered("published", kind="outbox letter")]
     search_fields = ()
     export_fields = ("id", "payload", "dead_letter_id", "created_at", "published_at", "failures")
 
@@ -34,7 +32,7 @@ class OutboxPage(KeysetDetailPage):
         return two_lines(f"{told.get('provider_name')} {told.get('capability')}", told.get("tenant_id"))
 
     why = column("reason", lambda row: two_lines(row.payload.get("reason_code"), row.payload.get("error_type")))
-    standing = column("state", lambda row: tag("published" if row.published_at else "waiting", KINDS))
+    standing = column("state", lambda row: tag("published" if row.published_at else "waiting", "outbox letter"))
     task = column("task", lambda row: words(str(row.payload.get("task_name"))))
 
     def details(self, request: HttpRequest, row: OutboxLetter) -> dict[str, Any]:

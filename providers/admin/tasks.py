@@ -14,7 +14,6 @@ from providers.admin.lists import TENANT, KeysetDetailPage, offered
 from providers.models import ProviderExecutionMetric, TaskExecution
 from providers.reads import lists
 
-KINDS = {"started": "busy", "succeeded": "good", "rescheduled": "warning", "failed": "bad"}
 SHOWN = 50
 
 
@@ -25,7 +24,7 @@ class TaskExecutionsPage(KeysetDetailPage):
     empty_text = "No task executions yet: each run of a CeleryProviderTask is recorded here."
     list_display = ("begun", "task", "word", "lasted", "whose", "celery_id")
     list_filter: ClassVar = [
-        *(offered("state"), TENANT, typed("task", help_text="Full name")),
+        *(offered("state", kind="task execution"), TENANT, typed("task", help_text="Full name")),
         typed("waits_for", "waits for", help_text="provider/capability, with a tenant"),
     ]
     search_help_text = "A Celery task id"
@@ -33,7 +32,7 @@ class TaskExecutionsPage(KeysetDetailPage):
 
     begun = column("started", lambda row: row.started_at)
     task = column("task", lambda row: words(row.task_name))
-    word = column("state", lambda row: tag(row.state, KINDS))
+    word = column("state", lambda row: tag(row.state, "task execution"))
 
     @display(description="lasted")
     def lasted(self, row: TaskExecution) -> str:

@@ -173,7 +173,7 @@ def test_attempts_are_shown_with_their_times_errors_and_tracebacks(browse: Clien
     )
     page = read(browse, f"{LIST}{letter.transaction_id}/change/")
     assert page.count("<summary>Traceback</summary>") == 3
-    for words in ("attempt 1 of 3", "attempt 3 of 3", "failure · TIMEOUT", "400 ms", "default v1", "left:0.00%"):
+    for words in ("attempt 1 of 3", "attempt 3 of 3", "failed · TIMEOUT", "400 ms", "default v1", "left:0.00%"):
         assert words in page
 
 

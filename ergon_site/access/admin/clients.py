@@ -11,7 +11,8 @@ from unfold.decorators import action
 from ergon_site.access import clients
 from ergon_site.access.admin.forms import GRANT, ClientForm, NewClientForm, RotationForm
 from ergon_site.access.clients import Issued
-from ergon_site.access.console.cells import column
+from ergon_site.access.console import states
+from ergon_site.access.console.cells import column, tag
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.pages import ConsolePage, ReasonForm, actor, done, holds, registered
 from ergon_site.access.core.roles import Right
@@ -39,13 +40,12 @@ class StateFilter(admin.SimpleListFilter):
     title = parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("enabled", "Enabled"), ("disabled", "Disabled")]
+        return list(states.choices("client", "enabled", "disabled").items())
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[ApiClient]) -> QuerySet[ApiClient]:
         return queryset.filter(disabled_at__isnull=self.value() == "enabled") if self.value() else queryset
 
 
-STATES = {"enabled": "success", "disabled": "danger"}
 DISABLE = {"title": "Disable the client", "description": "All tokens of this client are refused from the next call on."}
 ENABLE = {"title": "Enable the client", "description": "Tokens that have not expired work again."}
 
@@ -61,7 +61,7 @@ class ClientsPage(ConsolePage):
     actions = None
 
     scope_list = column("scopes", lambda client: ", ".join(client.scopes) or "none")
-    state = column("state", lambda client: "disabled" if client.disabled_at else "enabled", label=STATES)
+    state = column("state", lambda client: tag("disabled" if client.disabled_at else "enabled", "client"))
     last_used = column("last used", lambda client: client.last_used_at, ordering="last_used_at", empty_value="never")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiClient]:

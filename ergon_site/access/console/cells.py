@@ -1,11 +1,13 @@
 """Cells of lists and figures of pages: texts, states, links, bars, sizes and times as people read them."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from django.utils.html import format_html
 from unfold.decorators import display
+
+from ergon_site.access.console.states import tag as tag  # noqa: PLC0414 (a cell like those below)
 
 LONGEST_TITLE = 500
 FULL = 100.0
@@ -29,11 +31,6 @@ def column(description: str, value: Callable[[Any], object], **options: Any) -> 
 def words(text: str) -> str:
     """A longer text in a column: wrapped, and cut after two lines."""
     return format_html('<span class="ergon-words" title="{}">{}</span>', text[:LONGEST_TITLE], text[:LONGEST_TITLE])
-
-
-def tag(word: str, kinds: Mapping[str, str]) -> str:
-    """A state as a small coloured word."""
-    return format_html('<span class="ergon-tag ergon-tag-{}">{}</span>', kinds.get(word, "plain"), word)
 
 
 def two_lines(text: object, small: object) -> str:
