@@ -29,6 +29,7 @@ from ergon_site.access.console.password_forms import LoginForm, PasswordForm
 from ergon_site.access.core.roles import Right
 from ergon_site.console_templates import rendered
 from ergon_site.dashboard import page as dashboard
+from ergon_site.error_pages import in_shell
 
 APPS = ("ergon_site.access", "engines", "providers", "facts")
 STOCK = {"auth.User", "auth.Group", "django_celery_results.GroupResult", "django_celery_results.TaskResult"}
@@ -127,7 +128,7 @@ class Console(UnfoldAdminSite):
         super().__init__(name)
 
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:  # noqa: FBT001, FBT002 (Django's)
-        return super().admin_view(rendered(view), cacheable)
+        return super().admin_view(in_shell(self, rendered(view)), cacheable)
 
     @method_decorator(login_not_required)
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:

@@ -40,9 +40,10 @@ def tally(operation: BulkOperation) -> str:
     return f"{operation.done:,} replayed ({ends}), {rest}"
 
 
-def _turn(act: Act, title: str, description: str) -> Any:
+def _turn(act: Act, title: str, description: str, keep: str = "") -> Any:
     state = TURNS[act]
-    return act.ask(title, description, lambda row, **why: bulk.turn(row.pk, state, **why), f"The operation is {state}.")
+    told = f"The operation is {state}."
+    return act.ask(title, description, lambda row, **why: bulk.turn(row.pk, state, **why), told, keep)
 
 
 @registered(BulkOperation)
@@ -104,4 +105,9 @@ class BulkPage(ListedPage):
 
     pause = _turn(PAUSE, "Pause the bulk operation", "No further dead letters are processed until it is resumed.")
     resume = _turn(RESUME, "Resume the bulk operation", "It continues where it stopped.")
-    cancel = _turn(CANCEL, "Cancel the bulk operation", "It ends now. Dead letters already processed stay as they are.")
+    cancel = _turn(
+        CANCEL,
+        "Cancel the bulk operation",
+        "It ends now. Dead letters already processed stay as they are.",
+        keep="Keep it",
+    )

@@ -134,4 +134,5 @@ class LettersPage(ReplayablePage):
         "It is closed and will not be replayed. Nothing is deleted.",
         lambda row, **why: dead_letters.discard(row.pk, **why),
         "Discarded: it will not be replayed.",
+        keep="Keep it",
     )

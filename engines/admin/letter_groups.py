@@ -37,7 +37,12 @@ RESOLVE = Act("Resolve", "resolve", Right.OPERATE)
 REOPEN = Act("Reopen", "reopen", Right.OPERATE)
 DECISIONS = {MUTE: GroupState.MUTED, RESOLVE: GroupState.RESOLVED, REOPEN: GroupState.OPEN}
 REPLAY = {"title": "Replay all dead letters of the group", "form_class": ReplayGroupForm, "submit": "Replay all"}
-DISCARD = {"title": "Discard all dead letters of the group", "form_class": GroupForm, "submit": "Discard all"}
+DISCARD = {
+    "title": "Discard all dead letters of the group",
+    "form_class": GroupForm,
+    "submit": "Discard all",
+    "keep": "Keep them",
+}
 
 
 def with_trends(groups: list[DeadLetterGroup]) -> list[Any]:

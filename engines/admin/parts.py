@@ -90,8 +90,11 @@ class Act:
         refusal = refusal if holds(request, self.right) else reason_missing(self.right)
         return Button(title=self.title, address=address, is_dialog=self.is_dialog, refusal=refusal)
 
-    def ask(self, title: str, description: str, verb: Callable[..., object], success: str) -> Any:
-        """The action: a dialog asks for a reason, the verb is carried out on the row, and its page is shown again."""
+    def ask(self, title: str, description: str, verb: Callable[..., object], success: str, keep: str = "") -> Any:
+        """The action: a dialog asks for a reason, the verb is carried out on the row, and its page is shown again.
+
+        What cannot be taken back says with `keep` what it is not to do it.
+        """
 
         def act(page: DetailPage, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
             row = page.row(request, object_id)
@@ -102,7 +105,7 @@ class Act:
             return page.carry_out(request, decide, success, row.pk)
 
         act.__name__ = self.action
-        dialog, permissions = {"title": title, "description": description}, [self.right.value]
+        dialog, permissions = {"title": title, "description": description, "keep": keep}, [self.right.value]
         decorate = dialog_action(description=self.title, url_path=self.action, permissions=permissions, dialog=dialog)
         return decorate(act)
 

@@ -162,4 +162,5 @@ class TransactionsPage(ReplayablePage):
         "It is pending and will not run.",
         lambda row, **why: transactions.cancel(row.uid, **why),
         "Cancelled: it will not run.",
+        keep="Keep it",
     )

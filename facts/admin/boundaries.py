@@ -47,13 +47,15 @@ OPEN = {"title": "Open the gate", "description": "Handoff resumes, and the alarm
 CLOSE = {
     "title": "Close the gate",
     "description": "Handoff stops until the gate is opened. Both sides keep working, and the backlog grows.",
+    "keep": "Leave it open",
 }
 SKIP = {
     "title": "Skip past the alarm",
     "description": "It will never be received here; consumers get a notice in its place. This cannot be undone.",
+    "keep": "Do not skip it",
 }
 RETIRE_TEXT = "No facts are appended or handed over any more. Existing facts stay readable."
-RETIRE = {"title": "Retire the boundary", "description": RETIRE_TEXT}
+RETIRE = {"title": "Retire the boundary", "description": RETIRE_TEXT, "keep": "Keep it"}
 LIMIT: dict[str, Any] = {
     "submit_text": "Save",
     "intro": "At a limit new facts are refused until there is room; stored facts are never removed by it.",

@@ -72,6 +72,7 @@ class ReadFilter(admin.SimpleListFilter):
 RETIRE = {
     "title": "Retire the consumer",
     "description": "Nobody can read as it any more, and facts that only it has not confirmed may be truncated.",
+    "keep": "Keep it",
 }
 
 

@@ -24,6 +24,7 @@ from facts.reads import health
 RETIRE = {
     "title": "Retire the zone",
     "description": "No boundary can be created from or to this zone any more. Existing facts are unchanged.",
+    "keep": "Keep it",
 }
 
 

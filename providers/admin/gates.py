@@ -49,11 +49,13 @@ OPEN = {
     "title": "Force the breaker open",
     "description": "All calls are blocked, whatever the state of the breaker.",
     "form_class": ForceForm,
+    "keep": "Leave it as it is",
 }
 STOP_ALL = {
     "title": "Stop the provider for all tenants",
     "description": "All calls of this provider are blocked, for every tenant that shares the account.",
     "form_class": ForceForm,
+    "keep": "Leave it as it is",
 }
 CLOSE = {
     "title": "Force the breaker closed",
@@ -63,8 +65,13 @@ CLOSE = {
 FORGET = {
     "title": "Drop cached answers",
     "description": "Kept answers are deleted: the next calls ask the provider.",
+    "keep": "Keep them",
 }
-DROP = {"title": "Remove quota", "description": "Calls are no longer limited. Recorded usage is kept."}
+DROP = {
+    "title": "Remove quota",
+    "description": "Calls are no longer limited. Recorded usage is kept.",
+    "keep": "Keep it",
+}
 SET: dict[str, Any] = {
     "submit_text": "Set quota",
     "intro": "Usage of the current window is kept. A different window length starts a new window.",

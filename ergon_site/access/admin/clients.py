@@ -46,7 +46,11 @@ class StateFilter(admin.SimpleListFilter):
         return queryset.filter(disabled_at__isnull=self.value() == "enabled") if self.value() else queryset
 
 
-DISABLE = {"title": "Disable the client", "description": "All tokens of this client are refused from the next call on."}
+DISABLE = {
+    "title": "Disable the client",
+    "description": "All tokens of this client are refused from the next call on.",
+    "keep": "Keep it active",
+}
 ENABLE = {"title": "Enable the client", "description": "Tokens that have not expired work again."}
 
 

@@ -15,7 +15,8 @@ def dialog_action(*, dialog: dict[str, Any], **terms: Any) -> Callable[[Callable
     """The theme's decorator for an action with a dialog.
 
     `dialog` has the `title`, which is also what the button that acts says unless there is a `submit`, a `description`,
-    and the `form_class` of what is asked, which is the reason if none is named.
+    and the `form_class` of what is asked, which is the reason if none is named. With a `keep`, which is what the other
+    button says, the button that acts is red.
     """
 
     def decorate(act: Callable[..., HttpResponse]) -> Any:

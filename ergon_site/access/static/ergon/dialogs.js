@@ -21,9 +21,13 @@ document.addEventListener("htmx:afterSettle", ({ detail }) => {
   (modal.querySelector("[aria-invalid=true]") ?? modal.querySelector(FIELDS))?.focus();
 });
 
-// The browser gives the focus back to what had it; where a click gives none, that is not the button.
+// The browser gives the focus back to what had it; where a click gives none, that is not the button. A refresh may have
+// put another button in its place.
 modal.addEventListener("close", () => {
-  if (opener?.isConnected) opener.focus();
+  if (opener && !opener.isConnected) {
+    opener = document.querySelector(`[hx-get="${CSS.escape(opener.getAttribute("hx-get"))}"]`);
+  }
+  opener?.focus();
   modal.firstElementChild.replaceChildren();
 });
 
