@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from engines import policies, transactions
-from engines.core import naming
+from engines.core import naming, summary
 from engines.core.errors import EngineError
 from engines.models import Pipeline, Schedule
 from engines.transactions import Submitted
@@ -52,6 +52,7 @@ class Plan:
     keep_succeeded_days: int | None = None
     keep_failed_days: int | None = None
     redacted: list[str] | None = None
+    summary: list[str] | None = None
 
 
 def amendment(**given: Any) -> Plan:
@@ -170,10 +171,13 @@ def _apply(pipeline: Pipeline, plan: Plan) -> None:
         if value is not None:
             setattr(pipeline, name, value)
     texts = {name: [getattr(pipeline, name)] for name in ("task", "executor", "connector")}
-    for name, values in (texts | {"redacted": pipeline.redacted}).items():
+    for name, values in (texts | {"redacted": pipeline.redacted, "summary": pipeline.summary}).items():
         if not all(map(is_storable, values)):
             msg = f"{name} holds U+0000 or half of a surrogate pair, which no database text can"
             raise PipelineError(msg)
+    if len(pipeline.summary) > summary.FIELDS:
+        msg = f"a summary has at most {summary.FIELDS} fields"
+        raise PipelineError(msg)
     if bool(pipeline.task) == bool(pipeline.executor):
         msg = "a pipeline runs a task or an executor: name one of them"
         raise PipelineError(msg)

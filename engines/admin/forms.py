@@ -77,6 +77,10 @@ def _days(label: str, initial: int) -> forms.IntegerField:
     )
 
 
+def _paths(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
 class PipelineForm(forms.Form):
     task = forms.CharField(
         required=False,
@@ -128,10 +132,21 @@ class PipelineForm(forms.Form):
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
         help_text="Payload fields that are hidden until revealed, one path per line: customer.email, items[].price.",
     )
+    summary = forms.CharField(
+        label="Summary fields",
+        required=False,
+        max_length=2000,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
+        help_text="Payload fields that lists of transactions show, one path per line, at most four. "
+        "Without any, the first ones are shown.",
+    )
     reason = WhyField()
 
     def clean_redacted(self) -> list[str]:
-        return [line.strip() for line in self.cleaned_data["redacted"].splitlines() if line.strip()]
+        return _paths(self.cleaned_data["redacted"])
+
+    def clean_summary(self) -> list[str]:
+        return _paths(self.cleaned_data["summary"])
 
     def plan(self) -> Plan:
         return Plan(**{name: self.cleaned_data[name] for name in Plan.__dataclass_fields__})
@@ -151,7 +166,8 @@ class TrialForm(forms.Form):
 def values_of(pipeline: Pipeline) -> dict[str, Any]:
     """A pipeline as the form shows it."""
     values = {name: getattr(pipeline, name) for name in Plan.__dataclass_fields__}
-    return {**values, "policy": pipeline.policy.name, "redacted": "\n".join(pipeline.redacted)}
+    lines = {name: "\n".join(values[name]) for name in ("redacted", "summary")}
+    return {**values, "policy": pipeline.policy.name, **lines}
 
 
 class GroupForm(ReasonForm):

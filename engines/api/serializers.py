@@ -9,6 +9,7 @@ from engines import dead_letters, policies
 from engines.api import hiding
 from engines.core import redaction
 from engines.core.states import CATEGORY_OF
+from engines.core.summary import FIELDS
 from engines.dead_letters.bulk import AT_ONCE, MOST, MOST_FIRST, Terms
 from engines.models import (
     DIRECTIONS,
@@ -246,13 +247,14 @@ class PipelineSerializer(serializers.ModelSerializer[Pipeline]):
     paused = serializers.BooleanField(source="is_paused")
     depth = serializers.SerializerMethodField()
     redacted = serializers.ListField(child=serializers.CharField(), help_text="Hidden payload fields.")
+    summary = serializers.ListField(child=serializers.CharField(), help_text="Payload fields shown in lists.")
 
     class Meta:
         model = Pipeline
         fields: ClassVar = [
             *("name", "task", "executor", "direction", "connector", "policy", "policy_version", "priority"),
             *("is_enabled", "paused", "paused_at", "paused_by", "pause_reason", "depth"),
-            *("keep_succeeded_days", "keep_failed_days", "redacted"),
+            *("keep_succeeded_days", "keep_failed_days", "redacted", "summary"),
         ]
 
     @extend_schema_field(DepthSerializer)
@@ -284,6 +286,12 @@ class AmendmentSerializer(DecisionSerializer):
         max_length=MOST_PATHS,
         required=False,
         help_text="Hidden payload fields: paths such as customer.email, args.0 or items[].price.",
+    )
+    summary = serializers.ListField(
+        child=serializers.CharField(max_length=200),
+        max_length=FIELDS,
+        required=False,
+        help_text="Payload fields that the console's lists show; without any, the first ones.",
     )
 
 

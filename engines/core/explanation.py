@@ -43,6 +43,29 @@ def _waiting(facts: Mapping[str, Any]) -> str:
     return f"waiting: {place}{rescued}{again}"
 
 
+def pending_word(due_in: float, error: Mapping[str, Any] | None) -> str:
+    """The kind of a pending transaction: it waits for a worker, for its time, or for its next attempt."""
+    if (error or {}).get("spent"):
+        return "parked retry"
+    return "scheduled" if due_in > 0 else "waiting"
+
+
+def pending_reason(facts: Mapping[str, Any]) -> str:
+    """Why a pending transaction does not run, in few words; empty if nothing but its turn is missing."""
+    error = facts["error"] or {}
+    told = []
+    if facts["paused_by"]:
+        told.append(f"paused by {facts['paused_by']}")
+    elif facts["due_in"] <= 0 and not facts["is_served"]:
+        told.append("no worker")
+    if error.get("spent"):
+        of = f" of {error['of']}" if error.get("of") else ""
+        told.append(f"attempt {error['spent'] + 1}{of}, after {_what(error)}")
+    elif error.get("type") == NoPlaceError.error_type:
+        told.append(error["message"])
+    return "; ".join(told)
+
+
 def _asked_again(error: Mapping[str, Any]) -> str:
     """The reason of a postponed attempt, and the number of attempts so far."""
     if error.get("type") == NoPlaceError.error_type:

@@ -35,6 +35,22 @@ def restore(edited: Any, original: Any, paths: Iterable[str]) -> Any:
     return edited
 
 
+def found_at(payload: Any, path: str, depth: int = DEEPEST) -> Iterator[Any]:
+    """The values at a path, in the order of the payload."""
+    if depth == 0:
+        return
+    inside: Iterable[tuple[Any, str | None]] = ()
+    if isinstance(payload, list):
+        inside = zip(payload, _into(payload, path), strict=True)
+    elif isinstance(payload, dict):
+        inside = ((inner, _below(path, key)) for key, inner in payload.items())
+    for inner, rest in inside:
+        if rest:
+            yield from found_at(inner, rest, depth - 1)
+        elif rest is not None:
+            yield inner
+
+
 def is_left(payload: Any, paths: Iterable[str]) -> bool:
     """Whether a hidden field still holds the placeholder."""
     return any(value == HIDDEN for path in paths for value in _at(payload, path, DEEPEST))

@@ -79,6 +79,12 @@ class Pipeline(Pausable):
     )
     keep_failed_days = models.PositiveIntegerField(default=90, help_text="Days until failed transactions are pruned.")
     redacted = models.JSONField(default=list, blank=True, help_text="Payload fields that are hidden until revealed.")
+    summary = models.JSONField(
+        default=list,
+        db_default=models.Value([], models.JSONField()),
+        blank=True,
+        help_text="Payload fields that lists of transactions show; without any, the first ones.",
+    )
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:

@@ -1,14 +1,17 @@
 """Lists of transactions, by filters, by the start of an id, and by what is in payloads."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Func, IntegerField, Q
 from django.db.models.fields.json import KeyTransform
+from django.db.models.functions import Coalesce
 
-from engines.core import redaction
+from engines import workers
+from engines.core import explanation, redaction, summary
 from engines.core.errors import ExceptionType
 from engines.core.states import CATEGORIES, State
 from engines.models import Pipeline, TransactionRecord
@@ -17,6 +20,7 @@ from ergon_site.access.core import json_text
 from ergon_site.access.keyset import KeysetQuery
 
 LOOKED_INTO = 10_000
+SMALL = 16 * 1024
 DEEPEST_PATH = 20
 IN_PAYLOAD = re.compile(r"payload\.([^:]+):(.*)", re.DOTALL)
 BACKWARDS = re.compile(r"\s*-\s*\d+\s*")
@@ -64,6 +68,47 @@ def list_transactions(asked: Mapping[str, str], pipelines: Collection[Pipeline])
             found |= Q(found=parsed)
     rest = found & ~Q(pipeline_id__in=hidden) & rest
     return KeysetQuery(rows=rows.alias(found=place), order=order, rest=rest, window=LOOKED_INTO)
+
+
+def describe(rows: Sequence[Any], now: datetime) -> None:
+    """Give the rows of one page what a list tells of them besides their columns.
+
+    That is `summary` (fields of the payload; None if it is too large to be read for a list), `kind` (the state, or
+    which kind of pending), and of pending ones `is_due_later` and `reason`.
+    """
+    payloads = _small_payloads([row.pk for row in rows])
+    is_pending = any(row.state == State.PENDING for row in rows)
+    served = {name for worker in workers.alive() for name in worker.pipelines} if is_pending else set()
+    for row in rows:
+        pipeline = row.pipeline
+        row.summary, row.kind = None, row.word
+        if row.pk in payloads:
+            row.summary = summary.summarize(payloads[row.pk], pipeline.summary, pipeline.redacted)
+        if row.state == State.PENDING:
+            due_in = (row.available_at - now).total_seconds()
+            facts = {
+                "due_in": due_in,
+                "error": row.error,
+                "paused_by": pipeline.paused_by,
+                "is_served": pipeline.name in served,
+            }
+            row.kind, row.reason = explanation.pending_word(due_in, row.error), explanation.pending_reason(facts)
+            row.is_due_later = due_in > 0
+
+
+def _small_payloads(keys: Collection[int]) -> dict[int, Any]:
+    sized = TransactionRecord.objects.filter(pk__in=keys).alias(size=Coalesce(StoredSize("payload"), 0))
+    return dict(sized.filter(size__lte=SMALL).values_list("pk", "payload"))
+
+
+class StoredSize(Func):
+    """The bytes that a column takes as it is stored; PostgreSQL knows them without reading the value."""
+
+    function = "pg_column_size"
+    output_field = IntegerField()
+
+    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        return self.as_sql(compiler, connection, function="LENGTH", **context)
 
 
 def _conditions(asked: Mapping[str, str], state: State | None, pipelines: Collection[Pipeline]) -> dict[str, Q]:

@@ -5,6 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from engines import pipelines
+from engines.core.summary import FIELDS
 from engines.management.base import VerbsCommand, warn_if_unrunnable
 from engines.models import Pipeline
 from engines.pipelines import Plan
@@ -13,7 +14,7 @@ from ergon_site.access.cli.commands import actor, moment, one_line
 from ergon_site.access.cli.options import MOST_DAYS, add_reason, text, whole
 
 PLANNED = tuple(field.name for field in fields(Plan))
-KEPT = ("paused_by", "paused_at", "pause_reason", "keep_succeeded_days", "keep_failed_days", "redacted")
+KEPT = ("paused_by", "paused_at", "pause_reason", "keep_succeeded_days", "keep_failed_days", "redacted", "summary")
 LONGEST_PATH = 200
 
 
@@ -93,6 +94,13 @@ def _add_keeping(parser: ArgumentParser) -> None:
         nargs="*",
         metavar="PATH",
         help="all payload fields to hide, such as customer.email or items[].price; without a PATH no field is hidden",
+    )
+    add(
+        "--summary",
+        type=text(LONGEST_PATH),
+        nargs="*",
+        metavar="PATH",
+        help=f"the payload fields that lists show, at most {FIELDS}; without a PATH the first ones",
     )
 
 
