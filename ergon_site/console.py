@@ -24,6 +24,7 @@ from unfold.sites import UnfoldAdminSite
 
 from engines.reads import executors
 from ergon_site.access import addresses
+from ergon_site.access.console import fragments
 from ergon_site.access.console.pages import PAGES, holds
 from ergon_site.access.console.password_forms import LoginForm, PasswordForm
 from ergon_site.access.core.roles import Right
@@ -89,7 +90,7 @@ THEME: dict[str, Any] = {
     "SITE_SYMBOL": "conveyor_belt",
     "SITE_URL": None,
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda _: static("ergon/favicon.svg")}],
-    "STYLES": [lambda _: static("ergon/console.css")],
+    "STYLES": [lambda _: static("ergon/console.css"), lambda _: static("ergon/lists.css")],
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
     "COLORS": {
@@ -128,7 +129,13 @@ class Console(UnfoldAdminSite):
         super().__init__(name)
 
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:  # noqa: FBT001, FBT002 (Django's)
-        return super().admin_view(in_shell(self, rendered(view)), cacheable)
+        return super().admin_view(fragments.conditional(in_shell(self, rendered(view))), cacheable)
+
+    def each_context(self, request: HttpRequest) -> dict[str, Any]:
+        if fragments.is_fragment(request):
+            return {"fragment": fragments.TEMPLATE}  # and no menu, which costs more than most fragments
+        context: dict[str, Any] = super().each_context(request)
+        return context
 
     @method_decorator(login_not_required)
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:

@@ -8,15 +8,18 @@ from typing import Any
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils.html import format_html, format_html_join
 
 from engines.conf import settings
 from engines.core import redaction
 from engines.core.attempt import bars
 from engines.core.errors import EngineError, ExceptionType
+from engines.core.summary import Field
 from engines.models import Pipeline
 from engines.reads import executors
 from ergon_site.access.console import json_view
 from ergon_site.access.console.buttons import Button
+from ergon_site.access.console.cells import UNKNOWN, note
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.lists import KeysetPage, choice
@@ -60,6 +63,15 @@ def payload(whole: Any, redacted: list[str], *, is_revealed: bool) -> dict[str, 
 
 def json_part(value: Any) -> dict[str, Any]:
     return {"tree": json_view.tree(value), "text": json_view.text(value)}
+
+
+def summary(fields: list[Field] | None) -> str:
+    """A payload in a list: its fields, or that it is too large for that."""
+    if not fields:
+        return note("large") if fields is None else UNKNOWN
+    told = format_html_join(" · ", "<b>{}</b> {}", fields)
+    plain = " · ".join(f"{name} {value}".strip() for name, value in fields)
+    return format_html('<span class="ergon-summary" title="{}">{}</span>', plain, told)
 
 
 def changes(entries: Iterable[dict[str, Any]] | None, redacted: list[str]) -> list[dict[str, Any]]:

@@ -1,10 +1,13 @@
 """Transactions: find one among a million, see why it is where it is, cancel it, run it again."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, ClassVar
 
 from django.db.models import Case, CharField, F, Q, Value, When
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.html import format_html
 from unfold.decorators import display
 
 from engines import transactions, workers
@@ -15,10 +18,10 @@ from engines.core import allowed_actions, explanation, redaction
 from engines.core.states import CATEGORY_OF, State
 from engines.models import Pipeline, PolicyVersion, TransactionRecord
 from engines.reads import executors, explain, filters
-from engines.reads.transactions import list_transactions
+from engines.reads.transactions import describe, list_transactions
 from ergon_site.access.console import states
 from ergon_site.access.console.buttons import bar
-from ergon_site.access.console.cells import column, identifier, tag, unbroken, words
+from ergon_site.access.console.cells import UNKNOWN, column, identifier, moment, tag, unbroken, with_note, words
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.lists import choice, choice_of, typed
 from ergon_site.access.console.pages import ReasonForm, registered
@@ -45,7 +48,7 @@ ENDS = {
 def pipelines(request: Any) -> list[Pipeline]:
     """All of them, asked for once in a request."""
     if not hasattr(request, "all_pipelines"):
-        request.all_pipelines = list(Pipeline.objects.only("name", "redacted"))
+        request.all_pipelines = list(Pipeline.objects.only("name", "redacted", "summary", "paused_by"))
     found: list[Pipeline] = request.all_pipelines
     return found
 
@@ -63,13 +66,21 @@ def _between(first: Any, last: Any) -> str:
     return span((last - first).total_seconds()) if first and last else ""
 
 
+def _word(word: str, at: datetime) -> str:
+    return format_html('<span class="ergon-due">{} {}</span>', word, moment(at))
+
+
 @registered(TransactionRecord)
 class TransactionsPage(ReplayablePage):
     related = ("pipeline",)
     detail_template = "console/transaction.html"
     list_before_template = "console/search_note.html"
     actions_detail: ClassVar = ("cancel", "replay", "edit", "reveal")
-    list_display: ClassVar = ("key", "state_word", "where", "what", "attempts", "created_at", "took")
+    list_display: ClassVar = (
+        *("key", "state_word", "where", "summary", "what", "attempts", "created_at", "took"),
+        *("priority", "correlation"),
+    )
+    columns_on_request = ("priority", "correlation")
     list_filter: ClassVar = [
         *(choice("state", states.choices("transaction", *filters.STATES)), PipelineFilter, CategoryFilter),
         *(choice("age", AGES), choice("ended", ENDS), WorkerFilter, CorrelationFilter),
@@ -88,13 +99,24 @@ class TransactionsPage(ReplayablePage):
     }
 
     key = column("id", lambda record: identifier(record.uid))
-    state_word = column("state", lambda record: tag(record.word, "transaction"))
+    state_word = column("state", lambda record: tag(record.kind, "transaction"))
     where = column("pipeline", lambda record: words(record.pipeline.name))
+    summary = column("payload", lambda record: parts.summary(record.summary))
+    correlation = column("correlation id", lambda record: record.correlation_id)
 
-    @display(description="error")
-    def what(self, record: TransactionRecord) -> str:
+    @display(description="details")
+    def what(self, record: Any) -> str:
+        """The error of one that failed, since when one runs, and when and why one that is pending will."""
+        match State(record.state):
+            case State.PENDING:
+                if record.is_due_later:
+                    return with_note(_word("due", record.available_at), record.reason)
+                return words(record.reason) if record.reason else UNKNOWN
+            case State.RUNNING:
+                return _word("started", record.started_at)
         error = record.failure or {}
-        return words(f"{error.get('type', '')}: {error.get('message', '')}".strip(": ") or "–")
+        told = f"{error.get('type', '')}: {error.get('message', '')}".strip(": ")
+        return words(told) if told else UNKNOWN
 
     @display(description="took")
     def took(self, record: TransactionRecord) -> str:
@@ -104,11 +126,13 @@ class TransactionsPage(ReplayablePage):
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         return list_transactions(wanted, pipelines(request))
 
-    def decorate(self, request: HttpRequest, rows: list[TransactionRecord]) -> list[TransactionRecord]:
+    def decorate(self, request: HttpRequest, rows: list[Any]) -> list[Any]:
         known = {pipeline.pk: pipeline for pipeline in pipelines(request)}
         for row in rows:
             row.pipeline = known.get(row.pipeline_id) or row.pipeline
-        return rows
+        describe(rows, timezone.now())
+        # Leases are renewed all the time; nobody could follow rows that go by them.
+        return sorted(rows, key=lambda row: -row.pk) if request.GET.get("state") == "running" else rows
 
     def details(self, request: HttpRequest, row: TransactionRecord, *, is_revealed: bool = False) -> dict[str, Any]:
         facts, redacted, state = explain.facts_of(row), row.pipeline.redacted, State(row.state)

@@ -1,6 +1,7 @@
 """Long lists by key: each page begins where the one before it ended, so that the last costs no more than the first."""
 
 import json
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,8 @@ COUNTED = 10_000
 LONGEST_CURSOR = 8000
 LARGEST = 2**63 - 1
 WRITTEN = "_as_written"
+ON, BACK = "n", "p"
+CURSOR = re.compile(rf"([{ON}{BACK}])(-?[0-9]{{1,9}})")
 
 Key = tuple[Any, ...]
 
@@ -52,12 +55,24 @@ class KeysetQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page of rows with the cursors of its neighbours; `looked_through` if it ended before the rows did."""
+    """A page of rows with the cursors of its neighbours; `looked_through` if it ended before the rows did.
+
+    `number` is counted by the cursors. A page below 1 shows rows that were added since the walk began at page 1.
+    """
 
     rows: list[Any]
+    number: int = 1
     previous: str = ""
     next: str = ""
     looked_through: int = 0
+
+
+class _Place(NamedTuple):
+    """Where a cursor points to: a key, None for the first page; whether it leads back; and the number of its page."""
+
+    key: Key | None = None
+    is_back: bool = False
+    number: int = 1
 
 
 class _Walk(NamedTuple):
@@ -69,23 +84,25 @@ class _Walk(NamedTuple):
 def paginate(query: KeysetQuery, *, size: int, at: str = "", tag: str = "") -> Page:
     """The page that a cursor names; the first one if it names none, or one of a list that was asked differently."""
     query = _comparable(query)
-    start, is_back = _place(query, at, tag)
+    start, is_back, number = _place(query, at, tag)
     if start is not None and is_back:
         walk = _walk(replace(query, order=_flipped(query.order)), start, size)
         if walk.end is not None:
             rows = walk.rows[::-1]
             return Page(
                 rows=rows,
-                previous=_cursor(tag, "p", walk.end),
-                next=_cursor(tag, "n", _key(query, rows[-1]) if rows else start),
+                number=number,
+                previous=_cursor(tag, BACK, number - 1, walk.end),
+                next=_cursor(tag, ON, number + 1, _key(query, rows[-1]) if rows else start),
                 looked_through=query.window if walk.is_cut_short else 0,
             )
-        start = None  # where nothing is left before it, the page before is the first one
+        start, number = None, 1  # where nothing is left before it, the page before is the first one
     walk = _walk(query, start, size)
     return Page(
         rows=walk.rows,
-        previous=_cursor(tag, "p", _key(query, walk.rows[0]) if start and walk.rows else None),
-        next=_cursor(tag, "n", walk.end),
+        number=number,
+        previous=_cursor(tag, BACK, number - 1, _key(query, walk.rows[0]) if start and walk.rows else None),
+        next=_cursor(tag, ON, number + 1, walk.end),
         looked_through=query.window if walk.is_cut_short else 0,
     )
 
@@ -170,24 +187,27 @@ def _key(query: KeysetQuery, row: Model) -> Key:
     return tuple(getattr(row, name) for name in _names(query.order))
 
 
-def _cursor(tag: str, way: str, key: Key | None) -> str:
+def _cursor(tag: str, way: str, number: int, key: Key | None) -> str:
     if key is None:
         return ""
     # As text a time keeps its microseconds, which Django's encoder would drop.
-    return urlsafe_b64encode(json.dumps([tag, way, *key], default=str).encode()).decode().rstrip("=")
+    return urlsafe_b64encode(json.dumps([tag, f"{way}{number}", *key], default=str).encode()).decode().rstrip("=")
 
 
-def _place(query: KeysetQuery, at: str, tag: str) -> tuple[Key | None, bool]:
-    """The key that a cursor points to, None if it is not a cursor of this list; and whether it leads back."""
+def _place(query: KeysetQuery, at: str, tag: str) -> _Place:
+    """The place that a cursor points to; the first page if it is not a cursor of this list."""
     if not at or len(at) > LONGEST_CURSOR:
-        return None, False
+        return _Place()
     try:
         told, way, *values = json.loads(urlsafe_b64decode(at + "=" * (-len(at) % 4)))
         columns = [_column(query, name) for name in _names(query.order)]
         key = tuple(column_value(column, value) for column, value in zip(columns, values, strict=True))
+        found = CURSOR.fullmatch(way)
     except (ValueError, TypeError, OverflowError, RecursionError, ValidationError):
-        return None, False
-    return (key, way == "p") if told == tag and None not in key else (None, False)
+        return _Place()
+    if found is None or told != tag or None in key:
+        return _Place()
+    return _Place(key, found[1] == BACK, int(found[2]))
 
 
 def column_value(column: Any, told: Any) -> Any:

@@ -200,7 +200,7 @@ def test_a_group_is_replayed_and_followed(inside: Page) -> None:
     bulk.advance()
     inside.clock.fast_forward(5000)
     expect(inside.get_by_text("Running: 3 of 3 dead letters.")).to_be_visible()
-    inside.get_by_role("button", name="Pause").click()
+    inside.get_by_role("button", name="Pause", exact=True).click()
     inside.get_by_label("Reason").fill("enough for today")
     inside.get_by_role("dialog").get_by_role("button", name="Pause the bulk operation").click()
     expect(inside.get_by_text("Paused: 3 of 3 dead letters.")).to_be_visible()

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from django.utils.html import format_html
@@ -23,7 +24,8 @@ def column(description: str, value: Callable[[Any], object], **options: Any) -> 
 
     @display(description=description, **options)
     def shown(_: Any, row: Any) -> object:
-        return value(row)
+        found = value(row)
+        return moment(found) if isinstance(found, datetime) else found
 
     return shown
 
@@ -47,6 +49,13 @@ def identifier(text: str) -> str:
 def unbroken(text: object) -> str:
     """A word that stays on one line."""
     return format_html('<span class="ergon-when">{}</span>', text)
+
+
+def moment(at: datetime) -> str:
+    """A time: read as how long ago or ahead, with the exact one on hover; without a script the exact one, in UTC."""
+    utc = at.astimezone(UTC)
+    text = '<time class="ergon-when" datetime="{}" data-ago>{}</time>'
+    return format_html(text, f"{utc:%Y-%m-%dT%H:%M:%S}Z", f"{utc:%Y-%m-%d %H:%M:%S}")
 
 
 def anchor(address: str, text: object) -> str:

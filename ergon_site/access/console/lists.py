@@ -17,23 +17,14 @@ from django.urls import reverse
 from django.utils.html import conditional_escape, escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
-from unfold.templatetags.unfold_list import LINK_CLASSES, ROW_CLASSES
 
 from ergon_site.access import keyset
+from ergon_site.access.console.cells import UNKNOWN, moment
 from ergon_site.access.console.pages import ConsoleList, ConsolePage
 from ergon_site.access.keyset import KeysetQuery, ListingError
 
 AT = "at"
 LONGEST_VALUE = 300
-
-# The classes of the theme's rows.
-BODY = "block relative lg:table-row-group"
-SHADED = f"{BODY} bg-base-50 dark:bg-white/[.02]"
-ROW = (
-    "data-row block border border-base-200 mb-3 relative rounded-default lg:table-row lg:border-none lg:mb-0 "
-    "lg:rounded-none dark:border-base-800"
-)
-CELL, LINK = " ".join(ROW_CLASSES), " ".join(LINK_CLASSES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +34,18 @@ class Column:
     label: str
     value: Callable[[Any], Any]
     is_link: bool
+
+    def cell(self, row: Any, address: str) -> str:
+        """The cell of a row as HTML; each value escapes what it shows."""
+        value = self.value(row)
+        is_empty = value is None or value in ("", UNKNOWN)
+        # On a narrow screen a cell without a value is left out, and a number needs its heading.
+        kind = ' class="ergon-none"' if is_empty else ' class="ergon-amount"' if isinstance(value, int | float) else ""
+        shown = UNKNOWN if is_empty else moment(value) if isinstance(value, datetime) else conditional_escape(value)
+        label = f'data-label="{escape(self.label)}"'
+        if self.is_link:
+            return f'<th scope="row"{kind} {label}><a href="{address}">{shown}</a></th>'
+        return f"<td{kind} {label}>{shown}</td>"
 
 
 class KeysetList(ConsoleList):
@@ -76,6 +79,7 @@ class KeysetList(ConsoleList):
         tag = sha256(repr(asked).encode()).hexdigest()[:8]
         self.slice = keyset.paginate(self.keyset_query, size=self.list_per_page, at=request.GET.get(AT, ""), tag=tag)
         found = self.slice
+        self.page_number = found.number
         self.looked_through = f"{found.looked_through:,}" if found.looked_through else ""
         self.previous_address = self.get_query_string({AT: found.previous}) if found.previous else ""
         self.next_address = self.get_query_string({AT: found.next}) if found.next else ""
@@ -100,18 +104,12 @@ class KeysetList(ConsoleList):
         """The rows as HTML: the theme's own way of writing them costs more than finding them."""
         folder = reverse(f"ergon:{self.opts.app_label}_{self.opts.model_name}_changelist")
         parts = []
-        for place, row in enumerate(self.result_list):
-            parts.append(f'<tbody class="{SHADED if place % 2 else BODY}"><tr class="{ROW}">')
-            address = f"{folder}{self.model_admin.key_of(row)}/change/"
-            for column in self.columns:
-                value = column.value(row)
-                if isinstance(value, datetime):
-                    text = f'<span class="ergon-when">{value:%Y-%m-%d %H:%M:%S}</span>'
-                else:
-                    text = "–" if value is None or value == "" else conditional_escape(value)
-                kind = "th" if column.is_link else "td"
-                text = f'<a href="{address}" class="{LINK}">{text}</a>' if column.is_link else text
-                parts.append(f'<{kind} class="{CELL}" data-label="{escape(column.label)}">{text}</{kind}>')
+        for row in self.result_list:
+            key = escape(self.model_admin.key_of(row))
+            address = f"{folder}{key}/change/"
+            # By its id a refresh knows the row again, wherever it has moved to.
+            parts.append(f'<tbody id="row-{key}"><tr class="data-row">')
+            parts += [column.cell(row, address) for column in self.columns]
             parts.append("</tr></tbody>")
         return mark_safe("".join(parts))  # noqa: S308 (each cell escapes what it shows)
 

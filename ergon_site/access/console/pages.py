@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
 
 from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.utils import label_for_field
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import Model, QuerySet
@@ -26,6 +27,7 @@ from ergon_site.access.core.roles import Right
 # Full-width signs too: spreadsheets take them for the plain ones.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 ROWS_PER_FETCH = 2000
+COLUMNS = "ergon-columns"
 
 
 # The pages of the installed apps, by model. The console takes them from here, so that a project's own admin has none.
@@ -75,12 +77,27 @@ class ConsoleList(ChangeList):
         super().get_results(request)
         self.result_list: Any = self.model_admin.decorate(request, self.result_list)
 
+    @property
+    def offered_columns(self) -> list[dict[str, Any]]:
+        """All columns of the list, and which are shown; the first one always is."""
+        return [
+            {
+                "name": name,
+                "label": capfirst(str(label_for_field(name, self.model, model_admin=self.model_admin))),
+                "is_shown": name in self.list_display,
+                "is_fixed": place == 0,
+            }
+            for place, name in enumerate(self.model_admin.list_display)
+        ]
+
 
 class ConsolePage(ModelAdmin):
     """A window on a table for those with `view_right`; only a page that names an `edit_right` changes anything."""
 
     view_right: ClassVar[Right] = Right.VIEW
     edit_right: ClassVar[Right | None] = None
+    # Columns of the list that are shown only to those who choose them.
+    columns_on_request: ClassVar[tuple[str, ...]] = ()
     # Columns, or names with the column or expression behind each.
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = ()
 
@@ -122,6 +139,12 @@ class ConsolePage(ModelAdmin):
 
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[ConsoleList]:
         return ConsoleList
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        """The columns that the reader has chosen: a cookie, of this list alone, names those that are left out."""
+        chosen = request.COOKIES.get(COLUMNS)
+        left_out = self.columns_on_request if chosen is None else chosen.split(".")
+        return [name for place, name in enumerate(self.list_display) if place == 0 or name not in left_out]
 
     def decorate(self, request: HttpRequest, rows: Any) -> Any:
         """The rows of one page of the list, with what their columns need besides."""

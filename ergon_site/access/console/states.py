@@ -47,9 +47,10 @@ DISABLED = Shown("disabled", Colour.WARNING)
 STATES: Mapping[str, Mapping[str, Shown]] = {
     "transaction": {
         "pending": Shown("pending", Colour.PLAIN),
-        # The two sorts of pending ones: not due before a time, and due but not begun.
+        # The sorts of pending ones: not due before a time, due but not begun, and between two attempts.
         "scheduled": Shown("scheduled", Colour.PLAIN),
         "waiting": Shown("waiting", Colour.PLAIN),
+        "parked retry": Shown("parked retry", Colour.WARNING),
         "running": RUNNING,
         "succeeded": SUCCEEDED,
         "failed": FAILED,
