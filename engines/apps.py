@@ -10,6 +10,7 @@ class EnginesConfig(ErgonAppConfig):
     default = True
     name = "engines"
     needs = ("ergon_site.access",)
+    ergon_timeline = ("engines.reads.timeline.events",)
 
     def ready(self) -> None:
         logs.use_logging()

@@ -19,6 +19,7 @@ class FactsConfig(ErgonAppConfig):
         "message_ids_forgotten": (3600.0, "facts.ledger.forget"),
     }
     ergon_findings = ("ergon_site.dashboard.facts.findings",)
+    ergon_timeline = ("facts.reads.timeline.events",)
 
     def ready(self) -> None:
         post_migrate.connect(_register_zone, sender=self)

@@ -19,6 +19,7 @@ class ProvidersConfig(ErgonAppConfig):
     # Who asks why a transaction waits learns of breakers, too, and providers replay their own dead letters.
     ergon_blockers = ("ergon_site.dashboard.providers.hindrances",)
     ergon_replayers = ("providers.replaying",)
+    ergon_timeline = ("providers.reads.timeline.events",)
 
     def ready(self) -> None:
         checks.register(_check)

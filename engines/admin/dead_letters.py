@@ -14,9 +14,10 @@ from engines.admin.replaying import EDIT_BUTTON, REPLAY_BUTTON, REVEAL_BUTTON, R
 from engines.core import allowed_actions, explanation, redaction
 from engines.core.states import LetterState
 from engines.models import DeadLetter, Pipeline, PolicyVersion, TransactionRecord, Worker
-from engines.reads import executors, explain
+from engines.reads import executors, explain, timeline
 from engines.reads.dead_letters import list_letters
 from ergon_site.access.console import states
+from ergon_site.access.console import timeline as timelines
 from ergon_site.access.console.buttons import bar
 from ergon_site.access.console.cells import column, identifier, tag, unbroken, words
 from ergon_site.access.console.dialogs import dialog_action
@@ -89,8 +90,13 @@ class LettersPage(ReplayablePage):
         pipeline = record.pipeline if record else Pipeline.objects.filter(name=row.source).first()
         redacted = pipeline.redacted if pipeline else []
         payload = record.payload if record else row.payload
-        attempts = parts.attempts(explain.attempts_of(record), pipeline) if record else []
-        details = (row.details or {}) | _names(row, attempts)
+        tried, earlier = explain.newest_attempts(record, timelines.shown(request)) if record else ([], 0)
+        details = (row.details or {}) | _names(row, tried)
+        if record is None:
+            known = [list(timeline.of_letter(row)), *timelines.sources({row.uid})]
+        else:
+            around = timeline.around(record, row)
+            known = [parts.attempts(tried, pipeline), around, *timelines.sources({row.uid}, but="engines")]
         state, can_run = LetterState(row.state), pipeline is not None or dead_letters.is_replayable(row)
         running = allowed_actions.of_settling(state, can_run=can_run)
         settling = allowed_actions.of_settling(state, can_run=True)
@@ -100,9 +106,10 @@ class LettersPage(ReplayablePage):
             "letter": row,
             "record": record,
             "sentence": _sentence(row),
-            "attempts": attempts,
+            "timeline": timelines.timeline(request, *known, left_out=earlier),
             "payload": parts.payload(payload, redacted, is_revealed=is_revealed),
             "job": executors.job_of(pipeline, redaction.redact(payload, redacted)),
+            "frames": parts.frames(row.traceback),
             "traceback_title": parts.details_title(pipeline, row.error_type, row.traceback),
             "details": {name.replace("_", " "): value for name, value in details.items() if value is not None},
             "trace": {"id": details.get("trace_id"), "address": parts.trace_link(details.get("trace_id"))},

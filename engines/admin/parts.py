@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from django.db.models import Model
@@ -11,12 +11,12 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
 from engines.conf import settings
-from engines.core import redaction
-from engines.core.attempt import bars
+from engines.core import redaction, tracebacks
 from engines.core.errors import EngineError, ExceptionType
 from engines.core.summary import Field
+from engines.core.tracebacks import Part
 from engines.models import Pipeline
-from engines.reads import executors
+from engines.reads import executors, timeline
 from ergon_site.access.console import json_view
 from ergon_site.access.console.buttons import Button
 from ergon_site.access.console.cells import UNKNOWN, note
@@ -26,22 +26,36 @@ from ergon_site.access.console.lists import KeysetPage, choice
 from ergon_site.access.console.pages import ReasonForm, actor, holds
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right, reason_missing
+from ergon_site.access.core.timeline import Event
+
+# Ergon's own files: an author looks for the frames of a task.
+ROOTS = [f"{Path(__file__).parents[2] / app}/" for app in ("engines", "ergon_site/access", "facts", "providers")]
 
 
-def attempts(told: Iterable[dict[str, Any]], pipeline: Pipeline | None) -> list[dict[str, Any]]:
-    """Attempts with a bar for each on one line of time, and a way to its trace."""
-    found = [{**one, "began": datetime.fromisoformat(one["started_at"])} for one in told]
-    places = bars([(one["began"].timestamp(), one["duration"]) for one in found])
-    return [
+def attempts(told: Iterable[dict[str, Any]], pipeline: Pipeline | None) -> list[Event]:
+    """Attempts as events, each with its folded traceback and a way to its trace."""
+    return timeline.of_attempts(
         {
             **one,
-            "bar": bar,
-            "took": span(one["duration"]),
             "trace": trace_link(one["trace_id"]),
             "details": details_title(pipeline, one["error_type"], one["traceback"]),
+            "frames": frames(one["traceback"]),
         }
-        for one, bar in zip(found, places, strict=True)
-    ]
+        for one in told
+    )
+
+
+def frames(text: str | None) -> list[Part]:
+    """A traceback whose frames of libraries are folded."""
+    return tracebacks.fold(text, ROOTS) if text else []
+
+
+def ticking(sentence: str, wait: float) -> str:
+    """A sentence in which the time until something happens counts down, where scripts run."""
+    before, until, after = sentence.partition(f"in {span(wait)}")
+    if wait <= 0 or not until:
+        return sentence
+    return format_html('{}in <span data-countdown="{}">{}</span>{}', before, f"{wait:.1f}", span(wait), after)
 
 
 def details_title(pipeline: Pipeline | None, error_type: str | None, text: str | None) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 
-from django.db.models import Case, CharField, F, Q, Value, When
+from django.db.models import Case, CharField, F, Value, When
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.html import format_html
@@ -17,15 +17,16 @@ from engines.admin.replaying import EDIT_BUTTON, REPLAY_BUTTON, REVEAL_BUTTON, R
 from engines.core import allowed_actions, explanation, redaction
 from engines.core.states import CATEGORY_OF, State
 from engines.models import Pipeline, PolicyVersion, TransactionRecord
-from engines.reads import executors, explain, filters
+from engines.reads import executors, explain, filters, timeline
 from engines.reads.transactions import describe, list_transactions
 from ergon_site.access.console import states
+from ergon_site.access.console import timeline as timelines
 from ergon_site.access.console.buttons import bar
 from ergon_site.access.console.cells import UNKNOWN, column, identifier, moment, tag, unbroken, with_note, words
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.lists import choice, choice_of, typed
 from ergon_site.access.console.pages import ReasonForm, registered
-from ergon_site.access.core.durations import span
+from ergon_site.access.core.durations import exact_span, span
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
 
@@ -68,6 +69,18 @@ def _between(first: Any, last: Any) -> str:
 
 def _word(word: str, at: datetime) -> str:
     return format_html('<span class="ergon-due">{} {}</span>', word, moment(at))
+
+
+def _progress(progress: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Bars of what is used up of the attempts and of the time that its policy grants."""
+    if progress is None:
+        return []
+    attempts = {"title": "Attempts", "text": f"{progress['attempts']} of {progress['of']} used"}
+    found = [attempts | {"value": progress["attempts"], "max": progress["of"]}]
+    if progress["limit"]:
+        text = f"{span(progress['seconds'])} of {exact_span(progress['limit'])} used"
+        found.append({"title": "Time", "text": text, "value": round(progress["seconds"], 1), "max": progress["limit"]})
+    return found
 
 
 @registered(TransactionRecord)
@@ -135,23 +148,25 @@ class TransactionsPage(ReplayablePage):
         return sorted(rows, key=lambda row: -row.pk) if request.GET.get("state") == "running" else rows
 
     def details(self, request: HttpRequest, row: TransactionRecord, *, is_revealed: bool = False) -> dict[str, Any]:
-        facts, redacted, state = explain.facts_of(row), row.pipeline.redacted, State(row.state)
-        attempts = parts.attempts(explain.attempts_of(row), row.pipeline)
-        policy = attempts[-1]["policy_version"] if attempts else ""
-        if not attempts and row.policy_version is not None:
+        letter = explain.letter_of(row)
+        facts, redacted, state = explain.facts_of(row, letter), row.pipeline.redacted, State(row.state)
+        tried, earlier = explain.newest_attempts(row, timelines.shown(request))
+        policy = tried[-1]["policy_version"] if tried else ""
+        if not tried and row.policy_version is not None:
             policy = PolicyVersion.objects.select_related("policy").filter(pk=row.policy_version).first() or ""
-        trace_id = next((one["trace_id"] for one in reversed(attempts) if one["trace_id"]), "")
-        # The transaction that it replays, and its own replays.
-        relatives = TransactionRecord.objects.filter(Q(pk=row.replay_of or 0) | Q(replay_of=row.pk))
-        family = list(relatives.only("uid", "state", "replay_of", "created_at").order_by("pk"))
+        trace_id = next((one["trace_id"] for one in reversed(tried) if one["trace_id"]), "")
+        own = [parts.attempts(tried, row.pipeline), timeline.around(row, letter)]
+        others = timelines.sources(timeline.ids_of(row), but="engines")
         replaying = allowed_actions.of_replaying(state, facts["dead_letter"])
         cancelling = allowed_actions.of_cancelling(state)
         refusals = {REPLAY_BUTTON: replaying, EDIT_BUTTON: replaying, CANCEL: cancelling}
+        wait = facts["due_in"] if state is State.PENDING else (facts["attempt"] or {}).get("next_in", 0.0)
         return {
             "record": row,
-            "sentence": explanation.sentence(facts),
+            "sentence": parts.ticking(explanation.sentence(facts), wait),
             "facts": facts,
-            "attempts": attempts,
+            "progress": _progress(facts["progress"]),
+            "timeline": timelines.timeline(request, *own, *others, left_out=earlier),
             "policy": str(policy or ""),
             "trace": {"id": trace_id, "address": parts.trace_link(trace_id)},
             "waited": _between(row.created_at, row.started_at),
@@ -160,8 +175,6 @@ class TransactionsPage(ReplayablePage):
             "job": executors.job_of(row.pipeline, redaction.redact(row.payload, redacted)),
             "result": None if row.result is None else parts.json_part(row.result),
             "changes": parts.changes(row.payload_changes, [] if is_revealed else redacted),
-            "ancestor": next((one for one in family if one.pk == row.replay_of), None),
-            "replays": [one for one in family if one.replay_of == row.pk],
             "bar": bar(*(act.button(request, row, why) for act, why in refusals.items())),
             "reveal": REVEAL_BUTTON.button(request, row),
         }

@@ -87,6 +87,9 @@ class DeadLetter(models.Model):
         indexes: ClassVar = [
             models.Index(fields=["group", "-id"], name="engines_letter_group"),
             models.Index(fields=["state", "-id"], name="engines_letter_state"),
+            models.Index(
+                fields=["group", "-settled_at"], name="engines_letter_settled_at", condition=Q(settled_at__isnull=False)
+            ),
             models.Index(fields=["source", "-id"], name="engines_letter_source"),
             models.Index(fields=["category", "-id"], name="engines_letter_category"),
             models.Index(fields=["uid"], name="engines_letter_uid", opclasses=["varchar_pattern_ops"]),

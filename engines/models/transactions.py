@@ -70,6 +70,7 @@ class TransactionRecord(models.Model):
                 fields=["correlation_id", "id"], name="t_correlation", condition=Q(correlation_id__isnull=False)
             ),
             models.Index(fields=["replay_of"], name="t_replays", condition=Q(replay_of__isnull=False)),
+            models.Index(fields=["parent_id", "id"], name="t_children", condition=Q(parent_id__isnull=False)),
         ]
         constraints: ClassVar = [
             # By pattern: one index serves both the id and its beginning.

@@ -1,14 +1,16 @@
 """The facts behind the explanation of a transaction."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Right
 
 from engines import policies, transactions, workers
 from engines.core import explanation
 from engines.core.errors import ExceptionType
+from engines.core.policy import ConsumerPolicy
 from engines.core.states import CATEGORIES, CATEGORY_OF, STAGE_OF, AttemptOutcome, State
 from engines.core.steps import WORK
 from engines.models import Attempt, DeadLetter, Pipeline, PolicyVersion, TransactionRecord, Worker
@@ -16,12 +18,14 @@ from engines.reads import blockers
 from ergon_site.access.database.clock import database_time
 
 AHEAD_CAP = 10_000
+# Of a traceback among others.
+LONGEST_END = 3000
 
 
 def explain(uid: str) -> dict[str, Any]:
     """A sentence about the state of a transaction, the facts behind it, and the attempts so far."""
     record = transactions.find(uid)
-    facts = facts_of(record)
+    facts = facts_of(record, letter_of(record))
     return {
         "id": record.uid,
         "state": record.word,
@@ -33,9 +37,16 @@ def explain(uid: str) -> dict[str, Any]:
     }
 
 
-def facts_of(record: TransactionRecord) -> dict[str, Any]:
+def letter_of(record: TransactionRecord) -> DeadLetter | None:
+    """The dead letter of a transaction, without what is long of it."""
+    if record.state != State.FAILED:
+        return None
+    return DeadLetter.objects.defer("payload", "traceback", "details").filter(transaction_id=record.pk).first()
+
+
+def facts_of(record: TransactionRecord, letter: DeadLetter | None) -> dict[str, Any]:
     now, pipeline = database_time(), record.pipeline
-    letter = DeadLetter.objects.filter(transaction_id=record.pk).values("pk", "state", "replayed_as").first()
+    attempt = _attempt_at(record, now) if record.state == State.RUNNING else None
     ahead = _ahead(record) if record.state == State.PENDING else 0
     worker = Worker.objects.filter(pk=record.lease_owner).first() if record.lease_owner else None
     return {
@@ -57,13 +68,14 @@ def facts_of(record: TransactionRecord) -> dict[str, Any]:
         "ended_ago": _seconds(now, record.finished_at),
         "deliveries": record.attempts,
         "rescues": record.rescues,
-        "attempt": _attempt_at(record, now) if record.state == State.RUNNING else None,
+        "attempt": attempt,
+        "progress": _progress(record, attempt, now),
         "attempts_spent": (record.failure or {}).get("spent", 0),
         "result_note": record.result_note,
         "error": record.failure,
-        "dead_letter": letter["state"] if letter else None,
-        "dead_letter_id": letter["pk"] if letter else None,
-        "replayed_as": letter["replayed_as"] if letter else "",
+        "dead_letter": letter.state if letter else None,
+        "dead_letter_id": letter.pk if letter else None,
+        "replayed_as": letter.replayed_as if letter else "",
     }
 
 
@@ -86,10 +98,50 @@ def _attempt_at(record: TransactionRecord, now: datetime) -> dict[str, Any] | No
     return {"step": step, "number": last.number + 1, "of": last.of_total, "next_in": next_in}
 
 
+def _progress(record: TransactionRecord, attempt: dict[str, Any] | None, now: datetime) -> dict[str, Any] | None:
+    """How many attempts, and how many seconds of its time limit, one that has not ended has used up."""
+    if State(record.state).is_final or record.policy_version is None:
+        return None
+    policy, behind = policies.of_version(record.policy_version), record.error or {}
+    work = policy.steps.process if isinstance(policy, ConsumerPolicy) else policy.steps.produce
+    spent, of = (attempt["number"] - 1, attempt["of"]) if attempt else (behind.get("spent", 0), behind.get("of"))
+    limit, used = behind.get("timeout") or policy.loop.transaction_timeout, 0.0
+    if "ends_at" in behind and limit is not None:
+        used = limit - (behind["ends_at"] - now.timestamp())
+    elif record.state == State.RUNNING:
+        used = _seconds(now, record.started_at)
+    return {
+        "attempts": spent,
+        "of": of or work.retry.max_attempts,
+        "seconds": 0.0 if limit is None else min(max(0.0, used), limit),
+        "limit": limit,
+    }
+
+
 def attempts_of(record: TransactionRecord) -> list[dict[str, Any]]:
     """Every try of every step, in the order in which they were made."""
-    rows = list(Attempt.objects.filter(transaction_id=record.pk).order_by("delivery", "step", "number"))
-    deliveries = _deliveries(rows)
+    rows = list(_tried(record))
+    return _told(rows, _deliveries(rows))
+
+
+def newest_attempts(record: TransactionRecord, count: int) -> tuple[list[dict[str, Any]], int]:
+    """The last attempts, and how many there were before them. Of all but the last failure long tracebacks are cut."""
+    cut = _tried(record).reverse().defer("traceback").annotate(end=Right("traceback", LONGEST_END + 1))
+    rows: list[Any] = list(cut[:count])[::-1]
+    last = next((row for row in reversed(rows) if row.end), None)
+    for row in rows:
+        is_cut = len(row.end or "") > LONGEST_END
+        if not (is_cut and row is last):  # that one is asked for again, whole
+            row.traceback = f"…{row.end[1:]}" if is_cut else row.end
+    keys = rows if len(rows) < count else list(_tried(record).only("transaction_id", "delivery", "step", "number"))
+    return _told(rows, _deliveries(keys)), len(keys) - len(rows)
+
+
+def _tried(record: TransactionRecord) -> QuerySet[Attempt]:
+    return Attempt.objects.filter(transaction_id=record.pk).order_by("delivery", "step", "number")
+
+
+def _told(rows: Sequence[Attempt], deliveries: Mapping[int, int]) -> list[dict[str, Any]]:
     versions = {row.policy_version for row in rows if row.policy_version}
     policies = {one.pk: str(one) for one in PolicyVersion.objects.select_related("policy").filter(pk__in=versions)}
     names = {one.pk: str(one) for one in Worker.objects.filter(pk__in={row.worker for row in rows if row.worker})}

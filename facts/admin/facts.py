@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import orjson
 from django.http import HttpRequest
 
-from ergon_site.access.console import json_view
+from ergon_site.access.console import json_view, timeline as timelines
 from ergon_site.access.console.cells import column, size, two_lines, words
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.lists import KeysetPage, choice_of, typed
@@ -58,6 +58,11 @@ def _artifacts(fact: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         for reference in found
     ]
+
+
+def _ids(row: Written) -> set[str]:
+    """The ids under which other apps may know of a fact: a handler that reads it has the message id as its own."""
+    return {one for one in (row.message_id, row.correlation_id, row.causation_id) if one}
 
 
 class WrittenPage(KeysetPage, DetailPage):
@@ -129,6 +134,7 @@ class WrittenPage(KeysetPage, DetailPage):
             "related": _relatives(family.related, names),
             "has_more_related": family.has_more_related,
             "most": lineage.MOST,
+            "timeline": timelines.timeline(request, *timelines.sources(_ids(row))),
             "copy": next(iter(_relatives(family.copies, names)), None),
             "related_address": links.facts(buffer, correlation=row.correlation_id or ""),
             "subject_address": links.facts(buffer, subject=row.subject),

@@ -1,6 +1,6 @@
 """Causes and effects of a fact, in both buffers, by indexes alone."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -65,6 +65,12 @@ def lineage_of(fact: Written, boundaries: Sequence[int]) -> Lineage:
     related = [one for one in found if one.relation == "related"]
     others = _once(one for one in related if one.place not in shown)
     return Lineage(causes, has_more, followed, others, len(related) >= MOST, copies)
+
+
+def of_ids(ids: Collection[str]) -> list[Relative]:
+    """The first facts that have one of these as their correlation or causation id, in both buffers."""
+    marks = ", ".join(["%s"] * len(ids))
+    return _find([(relation, f"{relation}_id IN ({marks})", [*ids]) for relation in ("correlation", "causation")])
 
 
 def _causes(fact: Written, boundaries: Sequence[int]) -> tuple[list[Relative], bool]:

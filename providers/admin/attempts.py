@@ -6,6 +6,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from unfold.decorators import display
 
+from ergon_site.access.console import timeline as timelines
 from ergon_site.access.console.cells import column, milliseconds, two_lines
 from ergon_site.access.console.lists import typed
 from ergon_site.access.console.pages import registered
@@ -65,6 +66,7 @@ class AttemptsPage(KeysetDetailPage):
             "task_address": cells.address("providers_taskexecution", row.task_execution_id),
             "correlation_address": cells.correlation_address(row.correlation_id),
             "others": [cells.attempt(one) for one in others],
+            "timeline": timelines.timeline(request, *timelines.sources({row.correlation_id})),
         }
 
 
