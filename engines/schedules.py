@@ -175,12 +175,17 @@ def _submit_runs(schedule: Schedule, now: datetime) -> int:
         if schedule.catch_up == "none" and now - run_at > PUNCTUAL:
             continue
         # The key makes a run one, should two ever think it theirs.
-        key = f"schedule:{schedule.pk}:{run_at.astimezone(UTC).isoformat()}"
+        key = dedupe_key(schedule, run_at)
         drafts.append(Draft(schedule.payload, dedupe_key=key, source=f"schedule:{schedule.name}"))
     transactions.submit_many(schedule.pipeline.name, drafts)
     schedule.last_run_at, schedule.next_run_at = runs[-1], _next(schedule, runs[-1])
     schedule.save(update_fields=["last_run_at", "next_run_at"])
     return len(drafts)
+
+
+def dedupe_key(schedule: Schedule, run_at: datetime) -> str:
+    """The key of one run among the transactions of the schedule's pipeline."""
+    return f"schedule:{schedule.pk}:{run_at.astimezone(UTC).isoformat()}"
 
 
 def _next(schedule: Schedule, after: datetime) -> datetime:

@@ -9,7 +9,6 @@ from unfold.decorators import display
 
 from engines.admin.parts import Act, ListedPage
 from engines.core import allowed_actions
-from engines.core.states import State
 from engines.dead_letters import bulk
 from engines.models import BulkItem, BulkOperation, TransactionRecord
 from engines.reads import dead_letters as lists
@@ -70,9 +69,11 @@ class BulkPage(ListedPage):
         found = keyset.paginate(KeysetQuery(rows=items), size=SHOWN, at=request.GET.get("at", ""))
         # Each replay shows the state of the transaction that runs in place of its dead letter.
         ids = [item.note for item in found.rows if row.verb == "replay" and item.result == "done"]
-        states = dict(TransactionRecord.objects.filter(uid__in=ids).values_list("uid", "state")) if ids else {}
+        replays = TransactionRecord.objects.filter(uid__in=ids).only("uid", "state") if ids else []
+        by_id = {replay.uid: replay for replay in replays}
         for item in found.rows:
-            item.outcome = tag(State(states[item.note]).word, "transaction") if item.note in states else ""
+            item.replay = by_id.get(item.note)
+            item.outcome = tag(item.replay.word, "transaction") if item.replay else ""
         gone, whole = row.processed, min(row.expected, row.cap)
         turns = (
             act.button(request, row, allowed_actions.of_turning(row.state, wanted)) for act, wanted in TURNS.items()

@@ -95,8 +95,9 @@ class LettersPage(ReplayablePage):
         if record is None:
             known = [list(timeline.of_letter(row)), *timelines.sources({row.uid})]
         else:
-            around = timeline.around(record, row)
-            known = [parts.attempts(tried, pipeline), around, *timelines.sources({row.uid}, but="engines")]
+            relatives = timeline.relatives_of(record)
+            others = timelines.sources(timeline.ids_of(record, relatives), but="engines")
+            known = [parts.attempts(tried, pipeline), timeline.around(record, row, relatives), *others]
         state, can_run = LetterState(row.state), pipeline is not None or dead_letters.is_replayable(row)
         running = allowed_actions.of_settling(state, can_run=can_run)
         settling = allowed_actions.of_settling(state, can_run=True)

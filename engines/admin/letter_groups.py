@@ -10,14 +10,15 @@ from django.urls import reverse
 from django.utils import timezone
 
 from engines import dead_letters
-from engines.admin import links
+from engines.admin import links, parts
 from engines.admin.dead_letters import SourceFilter
 from engines.admin.forms import GroupForm, ReplayGroupForm
 from engines.admin.parts import Act, CategoryFilter, ListedPage
 from engines.core import allowed_actions
 from engines.core.states import GroupState
 from engines.dead_letters import bulk
-from engines.models import DeadLetterGroup, DeadLetterHour
+from engines.models import BulkOperation, DeadLetterGroup, DeadLetterHour
+from engines.reads import letter_groups as reads
 from engines.reads.dead_letters import list_groups, list_letters
 from ergon_site.access import keyset
 from ergon_site.access.console import drawing, states
@@ -63,6 +64,34 @@ def sparkline(trend: Sequence[int]) -> str:
         else "none in the last 24 hours"
     )
     return render_to_string("console/sparkline.html", {"columns": drawing.columns(trend), "label": label})
+
+
+def _outcomes(outcomes: reads.Outcomes) -> str:
+    named = {
+        "succeeded": outcomes.succeeded,
+        "failed again": outcomes.failed,
+        "not ended yet": outcomes.running,
+        "no longer kept": outcomes.unknown,
+    }
+    return ", ".join(f"{count:,} {word}" for word, count in named.items() if count)
+
+
+def _told(operation: BulkOperation, outcomes: reads.Outcomes) -> str:
+    """What a bulk operation did, and what came of it."""
+    verb = "replayed" if operation.verb == "replay" else "discarded"
+    ends = _outcomes(outcomes)
+    rest = {"skipped": operation.skipped, "refused": operation.failed}
+    more = "".join(f", {count:,} {word}" for word, count in rest.items() if count)
+    return f"{operation.done:,} {verb}{f' ({ends})' if ends else ''}{more}"
+
+
+def _singles(tried: reads.Tried) -> str:
+    """What was decided about single members, in one sentence."""
+    replays = sum(tried.outcomes)
+    told = [f"{replays:,} replayed one by one: {_outcomes(tried.outcomes)}"] if replays else []
+    told += [f"{tried.discarded:,} discarded"] if tried.discarded else []
+    window = f", of the last {reads.DECISIONS} decisions" if tried.is_capped else ""
+    return f"{'; '.join(told)}{window}." if told else ""
 
 
 def _decide(act: Act, title: str, description: str) -> Any:
@@ -112,7 +141,8 @@ class GroupsPage(ListedPage):
         return with_trends(rows)
 
     def details(self, request: HttpRequest, row: DeadLetterGroup) -> dict[str, Any]:
-        operation = row.operations.order_by("-pk").first()
+        tried, sample = reads.tried_before(row), reads.sample_of(row)
+        operation = tried.operations[0][0] if tried.operations else None
         busy = operation.state if operation and operation.state in {"running", "paused"} else None
         acting, state = allowed_actions.of_acting_on_all(row.open_count, busy), GroupState(row.state)
         deciding = {act: allowed_actions.of_deciding(state, wanted) for act, wanted in DECISIONS.items()}
@@ -121,7 +151,16 @@ class GroupsPage(ListedPage):
             "group": row,
             "spark": sparkline(with_trends([row])[0].trend),
             "members": keyset.paginate(list_letters({"group": str(row.pk)}), size=SHOWN, at=request.GET.get("at", "")),
-            "operation": operation,
+            "newest": (newest := reads.newest_traceback(row)),
+            "frames": parts.frames(newest.traceback) if newest else [],
+            "traceback_title": parts.details_title(None, newest.error_type, newest.traceback) if newest else "",
+            "sample": sample,
+            "payload": parts.json_part(sample.newest) if sample else None,
+            "affected": reads.affected_by(row),
+            "tried": tried,
+            "replays": [{"letter": letter, "state": state} for letter, state in tried.replays],
+            "operations": [{"row": one, "told": _told(one, outcomes)} for one, outcomes in tried.operations],
+            "singles": _singles(tried),
             "bar": bar(*(act.button(request, row, why) for act, why in refusals.items())),
         }
 

@@ -20,7 +20,7 @@ from engines.admin import links
 from engines.admin.forms import NameField, Suggestions
 from engines.admin.pausing import PAUSE, RESUME, PausablePage, PausedFilter, by_name, turn_of
 from engines.core.errors import EngineError
-from engines.models import Pipeline, Schedule
+from engines.models import Pipeline, Schedule, TransactionRecord
 from engines.schedules import Plan
 from ergon_site.access.console.buttons import bar
 from ergon_site.access.console.cells import anchor, column, tag
@@ -30,6 +30,7 @@ from ergon_site.access.core.texts import sentence
 from ergon_site.access.database.clock import database_time
 
 RUNS = 5
+MADE = 10
 
 
 class ScheduleForm(forms.Form):
@@ -83,6 +84,16 @@ def runs(cron: str, time_zone: str, after: datetime) -> list[datetime]:
     return list(islice(schedules.runs_after(cron, time_zone, after), RUNS))
 
 
+def made(row: Schedule) -> list[TransactionRecord]:
+    """The last runs, found by the keys that they were submitted under."""
+    if row.last_run_at is None:
+        return []
+    times = schedules.runs_after(row.cron, row.time_zone, row.last_run_at, backwards=True)
+    keys = [schedules.dedupe_key(row, run_at) for run_at in (row.last_run_at, *islice(times, MADE - 1))]
+    found = TransactionRecord.objects.filter(pipeline_id=row.pipeline_id, dedupe_key__in=keys)
+    return list(found.only("uid", "state", "created_at", "finished_at").order_by("-dedupe_key"))
+
+
 def is_late(row: Schedule) -> bool:
     return row.paused_at is None and row.next_run_at < timezone.now() - schedules.PUNCTUAL
 
@@ -122,6 +133,7 @@ class SchedulesPage(PausablePage):
         return {
             "bar": bar(turn_of(row).button(request, row)),
             "runs": [first, *runs(row.cron, row.time_zone, first)][:RUNS],
+            "made": made(row),
             "is_late": is_late(row),
             "pipeline_address": links.pipeline(row.pipeline),
             "payload": None if row.pipeline.redacted else json.dumps(row.payload, indent=2, ensure_ascii=False),

@@ -149,14 +149,15 @@ class TransactionsPage(ReplayablePage):
 
     def details(self, request: HttpRequest, row: TransactionRecord, *, is_revealed: bool = False) -> dict[str, Any]:
         letter = explain.letter_of(row)
-        facts, redacted, state = explain.facts_of(row, letter), row.pipeline.redacted, State(row.state)
-        tried, earlier = explain.newest_attempts(row, timelines.shown(request))
+        facts, redacted, state = explain.facts_of(row, letter, is_short=True), row.pipeline.redacted, State(row.state)
+        tried, earlier = explain.newest_attempts(row, timelines.shown(request)) if row.fencing_token else ([], 0)
         policy = tried[-1]["policy_version"] if tried else ""
         if not tried and row.policy_version is not None:
             policy = PolicyVersion.objects.select_related("policy").filter(pk=row.policy_version).first() or ""
         trace_id = next((one["trace_id"] for one in reversed(tried) if one["trace_id"]), "")
-        own = [parts.attempts(tried, row.pipeline), timeline.around(row, letter)]
-        others = timelines.sources(timeline.ids_of(row), but="engines")
+        relatives = timeline.relatives_of(row)
+        own = [parts.attempts(tried, row.pipeline), timeline.around(row, letter, relatives)]
+        others = timelines.sources(timeline.ids_of(row, relatives), but="engines")
         replaying = allowed_actions.of_replaying(state, facts["dead_letter"])
         cancelling = allowed_actions.of_cancelling(state)
         refusals = {REPLAY_BUTTON: replaying, EDIT_BUTTON: replaying, CANCEL: cancelling}

@@ -1,19 +1,19 @@
 """The facts behind the explanation of a transaction."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import BigIntegerField, Case, Count, Max, OuterRef, Q, QuerySet, Subquery, When, Window
 from django.db.models.functions import Right
 
 from engines import policies, transactions, workers
 from engines.core import explanation
 from engines.core.errors import ExceptionType
 from engines.core.policy import ConsumerPolicy
-from engines.core.states import CATEGORIES, CATEGORY_OF, STAGE_OF, AttemptOutcome, State
+from engines.core.states import CATEGORIES, CATEGORY_OF, STAGE_OF, STAGES, AttemptOutcome, State
 from engines.core.steps import WORK
-from engines.models import Attempt, DeadLetter, Pipeline, PolicyVersion, TransactionRecord, Worker
+from engines.models import Attempt, DeadLetter, Pipeline, Policy, PolicyVersion, TransactionRecord, Worker
 from engines.reads import blockers
 from ergon_site.access.database.clock import database_time
 
@@ -44,10 +44,12 @@ def letter_of(record: TransactionRecord) -> DeadLetter | None:
     return DeadLetter.objects.defer("payload", "traceback", "details").filter(transaction_id=record.pk).first()
 
 
-def facts_of(record: TransactionRecord, letter: DeadLetter | None) -> dict[str, Any]:
+def facts_of(record: TransactionRecord, letter: DeadLetter | None, *, is_short: bool = False) -> dict[str, Any]:
+    """All that is known of its state; if that is enough, only what its sentence needs."""
     now, pipeline = database_time(), record.pipeline
+    is_next = record.state == State.PENDING and not (is_short and (pipeline.is_paused or record.available_at > now))
     attempt = _attempt_at(record, now) if record.state == State.RUNNING else None
-    ahead = _ahead(record) if record.state == State.PENDING else 0
+    ahead = _ahead(record) if is_next else 0
     worker = Worker.objects.filter(pk=record.lease_owner).first() if record.lease_owner else None
     return {
         "state": record.word,
@@ -58,7 +60,7 @@ def facts_of(record: TransactionRecord, letter: DeadLetter | None) -> dict[str, 
         "paused_by": pipeline.paused_by if pipeline.is_paused else "",
         "paused_for": _seconds(now, pipeline.paused_at),
         "pause_reason": pipeline.pause_reason,
-        "workers": [str(worker) for worker in serving(pipeline)] if record.state == State.PENDING else [],
+        "workers": [str(worker) for worker in serving(pipeline)] if is_next else [],
         "ahead": min(ahead, AHEAD_CAP),
         "is_ahead_capped": ahead > AHEAD_CAP,
         "hindrances": [one.facts() for one in _hindrances(record)],
@@ -125,26 +127,41 @@ def attempts_of(record: TransactionRecord) -> list[dict[str, Any]]:
 
 
 def newest_attempts(record: TransactionRecord, count: int) -> tuple[list[dict[str, Any]], int]:
-    """The last attempts, and how many there were before them. Of all but the last failure long tracebacks are cut."""
-    cut = _tried(record).reverse().defer("traceback").annotate(end=Right("traceback", LONGEST_END + 1))
-    rows: list[Any] = list(cut[:count])[::-1]
-    last = next((row for row in reversed(rows) if row.end), None)
+    """The last attempts, and how many there were before them. Of a long traceback there is the end."""
+    work = [STAGES[stage] for stage in WORK]
+    # Of a delivery that was parked and goes on, attempts are counted on: it began with the last first one.
+    first = Case(When(number=1, step__in=work, then="delivery"), output_field=BigIntegerField())
+    rows = list(
+        _tried(record)
+        .reverse()
+        .defer("traceback")
+        .annotate(
+            end=Right("traceback", LONGEST_END + 1),
+            begun=Window(Max(first), order_by=("delivery", "step", "number")),
+            total=Window(Count("transaction_id")),
+        )[:count]
+    )[::-1]
     for row in rows:
-        is_cut = len(row.end or "") > LONGEST_END
-        if not (is_cut and row is last):  # that one is asked for again, whole
-            row.traceback = f"…{row.end[1:]}" if is_cut else row.end
-    keys = rows if len(rows) < count else list(_tried(record).only("transaction_id", "delivery", "step", "number"))
-    return _told(rows, _deliveries(keys)), len(keys) - len(rows)
+        row.traceback = f"…{row.end[1:]}" if row.end and len(row.end) > LONGEST_END else row.end
+    earlier = rows[0].total - len(rows) if rows else 0
+    return _told(rows, _deliveries(rows, rows[0].begun if earlier else None)), earlier
 
 
-def _tried(record: TransactionRecord) -> QuerySet[Attempt]:
-    return Attempt.objects.filter(transaction_id=record.pk).order_by("delivery", "step", "number")
+def _tried(record: TransactionRecord) -> QuerySet[Any]:
+    """Its attempts in their order, each with what its policy version and its worker are called."""
+    version = PolicyVersion.objects.filter(pk=OuterRef("policy_version"))
+    worker = Worker.objects.filter(pk=OuterRef("worker"))
+    names = {
+        "policy_name": Subquery(version.values("policy__name")),
+        "policy_number": Subquery(version.values("number")),
+        "host": Subquery(worker.values("host")),
+        "pid": Subquery(worker.values("pid")),
+    }
+    tried = Attempt.objects.filter(transaction_id=record.pk).annotate(**names)
+    return tried.order_by("delivery", "step", "number")
 
 
-def _told(rows: Sequence[Attempt], deliveries: Mapping[int, int]) -> list[dict[str, Any]]:
-    versions = {row.policy_version for row in rows if row.policy_version}
-    policies = {one.pk: str(one) for one in PolicyVersion.objects.select_related("policy").filter(pk__in=versions)}
-    names = {one.pk: str(one) for one in Worker.objects.filter(pk__in={row.worker for row in rows if row.worker})}
+def _told(rows: Sequence[Any], deliveries: Mapping[int, int]) -> list[dict[str, Any]]:
     return [
         {
             "delivery": deliveries[row.delivery],
@@ -158,18 +175,25 @@ def _told(rows: Sequence[Attempt], deliveries: Mapping[int, int]) -> list[dict[s
             "error_type": row.error_type,
             "message": row.message,
             "traceback": row.traceback,
-            "policy_version": policies.get(row.policy_version or 0),
-            "worker": names.get(row.worker or 0),
+            "policy_version": _version(row) if row.policy_number else None,
+            "worker": str(Worker(host=row.host, pid=row.pid)) if row.host else None,
             "trace_id": row.trace_id,
         }
         for row in rows
     ]
 
 
-def _deliveries(rows: Iterable[Attempt]) -> dict[int, int]:
-    """The delivery that each lease belongs to: one that goes on counting attempts goes on with the one before."""
+def _version(row: Any) -> str:
+    return str(PolicyVersion(policy=Policy(name=row.policy_name), number=row.policy_number))
+
+
+def _deliveries(rows: Sequence[Attempt], begun: int | None = None) -> dict[int, int]:
+    """The delivery that each lease belongs to: one that goes on counting attempts goes on with the one before.
+
+    `begun` is the delivery that the first row goes on with, if rows before it are left out.
+    """
     found: dict[int, int] = {}
-    delivery = tried = 0
+    delivery, tried = (0, 0) if begun is None else (begun, rows[0].number - 1)
     for row in rows:
         is_work = STAGE_OF[row.step] in WORK
         if row.delivery not in found:

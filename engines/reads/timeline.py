@@ -1,19 +1,71 @@
 """What happened to transactions, from their submission to their end, as events on one axis of time."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from django.db.models import Q
+from django.db import connection
 
 from engines.core.states import STAGE_OF, AttemptOutcome, State
-from engines.models import Attempt, BulkItem, DeadLetter, Schedule, TransactionRecord
+from engines.models import Attempt, DeadLetter, TransactionRecord
 from ergon_site.access.core.timeline import MERGED, Event, Link
+from ergon_site.access.database.clock import as_time
 
 SCHEDULED = "schedule:"
 # Transactions of one correlation id or of one parent.
 MOST_RELATIVES = 20
 LIGHT = ("pk", "uid", "state", "replay_of", "parent_id", "created_at", "started_at", "finished_at", "pipeline__name")
+
+
+# Inner selects, since SQLite takes no limit in a part of a union.
+PART = """
+SELECT * FROM (SELECT '{relation}' AS relation, t.id, t.uid, t.state, t.replay_of, p.name, t.created_at
+  FROM engines_transactionrecord t JOIN engines_pipeline p ON p.id = t.pipeline_id
+ WHERE {condition} ORDER BY t.id LIMIT 201) AS part_{place}
+"""
+OPERATIONS = """
+SELECT 'operation', o.id, '', 0, l.transaction_id, o.verb, o.created_at
+  FROM engines_deadletter l JOIN engines_bulkitem i ON i.letter_id = l.id AND i.result = 'done'
+  JOIN engines_bulkoperation o ON o.id = i.operation_id WHERE l.transaction_id IN (%s, %s)
+"""
+SCHEDULES = "SELECT 'schedule', s.id, s.name, 0, NULL, '', s.created_at FROM engines_schedule s WHERE s.name = %s"
+ORIGINS = {
+    "ancestor": ("Replay of", "engines_transactionrecord"),
+    "parent": ("From", "engines_transactionrecord"),
+    "schedule": ("Schedule", "engines_schedule"),
+    "operation": ("Bulk operation", "engines_bulkoperation"),
+}
+LED_TO = {"replay": "Replayed as", "child": "Led to"}
+
+
+class Relative(NamedTuple):
+    """A row that a transaction is linked with. `replay_of` is of an operation the transaction it decided about."""
+
+    relation: str
+    key: int
+    uid: str
+    state: int
+    replay_of: int | None
+    pipeline: str
+    created_at: datetime
+
+    def is_operation_on(self, key: int | None) -> bool:
+        return self.relation == "operation" and self.replay_of == key
+
+    def is_origin(self, record: TransactionRecord) -> bool:
+        """Whether the transaction comes from it: an operation on a dead letter made the replay of that."""
+        is_older = self.relation in ORIGINS and self.relation != "operation"
+        return is_older or (record.replay_of is not None and self.is_operation_on(record.replay_of))
+
+    def origin(self) -> Link:
+        title, page = ORIGINS[self.relation]
+        return Link(f"{title} {self.uid or self.key}", page, str(self.key))
+
+    def event(self) -> Event:
+        target = Link(self.uid, "engines_transactionrecord", str(self.key))
+        title = f"{LED_TO[self.relation]} {self.uid} in {self.pipeline}"
+        outcome = State(self.state).word
+        return Event(at=self.created_at, kind="relative", title=title, outcome=outcome, target=target)
 
 
 def link_to(record: TransactionRecord) -> Link:
@@ -71,55 +123,53 @@ def of_attempts(attempts: Iterable[dict[str, Any]]) -> list[Event]:
     ]
 
 
-def around(record: TransactionRecord, letter: DeadLetter | None) -> list[Event]:
-    """A transaction without its attempts: where it comes from, what it led to, and what people decided."""
-    relatives = TransactionRecord.objects.only(*LIGHT).select_related("pipeline")
-    # The transaction that it replays, and its own replays.
-    family = list(relatives.filter(Q(pk=record.replay_of or 0) | Q(replay_of=record.pk)).order_by("pk"))
-    ancestor = next((one for one in family if one.pk == record.replay_of), None)
-    origins = list(_origins(record, ancestor))
-    operations = _operations(record, letter)
+def relatives_of(record: TransactionRecord) -> list[Relative]:
+    """All that a transaction is linked with by its row, by indexes and in one statement."""
+    asked: list[tuple[str, str, list[Any]]] = [("replay", "t.replay_of = %s", [record.pk])]
+    asked.append(("child", "t.parent_id = %s AND t.replay_of IS NULL", [record.uid]))
     if record.replay_of:
-        origins += operations.get(record.replay_of, [])
+        asked.append(("ancestor", "t.id = %s", [record.replay_of]))
+    elif record.parent_id:
+        asked.append(("parent", "t.uid = %s", [record.parent_id]))
+    if record.correlation_id:
+        asked.append(("same", "t.correlation_id = %s", [record.correlation_id]))
+    texts = [
+        PART.format(relation=relation, condition=condition, place=place)
+        for place, (relation, condition, _) in enumerate(asked)
+    ]
+    given = [value for *_, values in asked for value in values]
+    if record.state == State.FAILED or record.replay_of:
+        texts.append(OPERATIONS)
+        given += [record.pk, record.replay_of or record.pk]
+    name = (record.source or "").removeprefix(SCHEDULED)
+    if name != record.source and (record.dedupe_key or "").startswith(SCHEDULED):
+        texts.append(SCHEDULES)
+        given.append(name)
+    with connection.cursor() as cursor:
+        cursor.execute(" UNION ALL ".join(texts), given)
+        return [Relative(*row[:-1], as_time(row[-1])) for row in cursor.fetchall()]
+
+
+def around(record: TransactionRecord, letter: DeadLetter | None, relatives: Sequence[Relative]) -> list[Event]:
+    """A transaction without its attempts: where it comes from, what it led to, and what people decided."""
+    origins = tuple(one.origin() for one in relatives if one.is_origin(record))
     source = "" if not record.source or record.source.startswith(SCHEDULED) else f"From {record.source}"
-    told = list(of_record(record, tuple(origins), source))
+    told = list(of_record(record, origins, source))
     if letter is not None:
-        told += of_letter(letter, operations.get(record.pk, []))
-    told += [_led_to("Replayed as", one) for one in family if one is not ancestor]
-    children = relatives.filter(parent_id=record.uid, replay_of=None).order_by("parent_id", "pk")[: MERGED + 1]
-    told += [_led_to("Led to", one) for one in children]
+        told += of_letter(letter, (one.origin() for one in relatives if one.is_operation_on(record.pk)))
+    told += [one.event() for one in relatives if one.relation in LED_TO]
     if record.state == State.PENDING and record.available_at > record.created_at:
         told.append(Event(at=record.available_at, kind="due", title="Next attempt" if record.error else "Due"))
     return told
 
 
-def _led_to(verb: str, one: TransactionRecord) -> Event:
-    title = f"{verb} {one.uid} in {one.pipeline.name}"
-    return Event(at=one.created_at, kind="relative", title=title, outcome=one.word, target=link_to(one))
-
-
-def _origins(record: TransactionRecord, ancestor: TransactionRecord | None) -> Iterator[Link]:
-    if ancestor is not None:
-        yield Link(f"Replay of {ancestor.uid}", "engines_transactionrecord", str(ancestor.pk))
-    elif record.parent_id and (parent := TransactionRecord.objects.only("pk").filter(uid=record.parent_id).first()):
-        yield Link(f"From {record.parent_id}", "engines_transactionrecord", str(parent.pk))
-    name = (record.source or "").removeprefix(SCHEDULED)
-    is_scheduled = name != record.source and (record.dedupe_key or "").startswith(SCHEDULED)
-    if is_scheduled and (schedule := Schedule.objects.only("pk").filter(name=name).first()):
-        yield Link(f"Schedule {name}", "engines_schedule", str(schedule.pk))
-
-
-def _operations(record: TransactionRecord, letter: DeadLetter | None) -> dict[int, list[Link]]:
-    """The bulk operations that decided about the dead letter of a transaction, and about that of the one it replays."""
-    if letter is None and record.replay_of is None:
-        return {}
-    keys = [key for key in (record.pk, record.replay_of) if key is not None]
-    items = BulkItem.objects.filter(letter__transaction_id__in=keys, result="done").order_by("pk")
-    found: dict[int, list[Link]] = {}
-    for key, operation in items.values_list("letter__transaction_id", "operation_id"):
-        link = Link(f"Bulk operation {operation}", "engines_bulkoperation", str(operation))
-        found.setdefault(int(key or 0), []).append(link)
-    return found
+def ids_of(record: TransactionRecord, relatives: Iterable[Relative]) -> set[str]:
+    """The ids under which other apps know a transaction: its correlation id only if it shares that with nobody."""
+    # The one that it replays has the same, and so have replays of both.
+    family = {record.pk, record.replay_of} - {None}
+    same = [{one.key, one.replay_of} for one in relatives if one.relation == "same"]
+    ids = {record.uid, record.correlation_id} if all(family & keys for keys in same) else {record.uid}
+    return {one for one in ids if one}
 
 
 def _attempts(records: dict[int, TransactionRecord]) -> Iterator[Event]:
@@ -135,16 +185,3 @@ def _attempts(records: dict[int, TransactionRecord]) -> Iterator[Event]:
             note=row.error_type or "",
             target=link_to(records[row.transaction_id]),
         )
-
-
-def ids_of(record: TransactionRecord) -> set[str]:
-    """The ids under which other apps know a transaction: its correlation id only if it shares that with nobody."""
-    ids = {record.uid}
-    if record.correlation_id:
-        same = TransactionRecord.objects.filter(correlation_id=record.correlation_id).order_by("correlation_id", "pk")
-        keys = same.values_list("pk", "replay_of")[: MOST_RELATIVES + 1]
-        # The one that it replays has the same, and so have replays of both.
-        family = {record.pk, record.replay_of} - {None}
-        if all(family & {key, replayed} for key, replayed in keys):
-            ids.add(record.correlation_id)
-    return ids

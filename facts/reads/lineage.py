@@ -5,9 +5,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db import connection
-from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 
+from ergon_site.access.database.clock import as_time
 from facts.models import Fact, ForwardedFact, Written
 
 GENERATIONS = 3
@@ -17,6 +16,13 @@ COLUMNS = 'boundary_id, "offset", message_id, subject, predicate, causation_id, 
 PART = """
 SELECT * FROM (SELECT '{relation}' AS relation, '{buffer}' AS buffer, {columns} FROM {table}
                 WHERE {condition} ORDER BY "offset" LIMIT {most}) {name}
+"""
+# In the columns of facts: those who read the boundaries of some, from the forward buffer if there is a peer.
+READERS = """
+SELECT * FROM (SELECT 'reader' AS relation, '' AS buffer, c.boundary_id, c.cursor, c.name, CAST(c.id AS text) AS key,
+    b.source_url, CAST(NULL AS text) AS none, c.created_at
+  FROM facts_consumer c JOIN facts_boundary b ON b.id = c.boundary_id
+ WHERE c.retired_at IS NULL AND c.boundary_id IN ({places}) ORDER BY c.id LIMIT {most}) readers
 """
 BUFFERS = {"fact": Fact, "forwardedfact": ForwardedFact}
 
@@ -37,6 +43,20 @@ class Relative(NamedTuple):
     @property
     def place(self) -> tuple[int, int]:
         return self.boundary_id, self.offset
+
+
+class Reader(NamedTuple):
+    """A consumer, and how far it has confirmed; it reads the forward buffer if facts are pulled from a peer."""
+
+    key: int
+    name: str
+    boundary_id: int
+    cursor: int
+    is_remote: bool
+
+    def reads(self, fact: Relative) -> bool:
+        is_forwarded = fact.buffer == "forwardedfact"
+        return self.boundary_id == fact.boundary_id and is_forwarded is self.is_remote
 
 
 class Lineage(NamedTuple):
@@ -67,10 +87,24 @@ def lineage_of(fact: Written, boundaries: Sequence[int]) -> Lineage:
     return Lineage(causes, has_more, followed, others, len(related) >= MOST, copies)
 
 
-def of_ids(ids: Collection[str]) -> list[Relative]:
-    """The first facts that have one of these as their correlation or causation id, in both buffers."""
+def of_ids(ids: Collection[str]) -> tuple[list[Relative], list[Reader]]:
+    """The first facts that have one of these as their correlation or causation id, and who reads their boundaries."""
     marks = ", ".join(["%s"] * len(ids))
-    return _find([(relation, f"{relation}_id IN ({marks})", [*ids]) for relation in ("correlation", "causation")])
+    conditions = [f"{column} IN ({marks})" for column in ("correlation_id", "causation_id")]
+    asked: list[tuple[str, str, list[Any]]] = [("same", condition, [*ids]) for condition in conditions]
+    places = [
+        f"SELECT boundary_id FROM {model._meta.db_table} WHERE {condition}"  # noqa: S608, SLF001 (of constants)
+        for model in BUFFERS.values()
+        for condition in conditions
+    ]
+    readers = READERS.format(places=" UNION ".join(places), most=MOST)
+    found = _find(asked, (readers, [*ids] * len(places)))
+    facts = {(one.buffer, one.place): one for one in found if one.relation != "reader"}
+    return list(facts.values()), [
+        Reader(int(one.subject), one.message_id, one.boundary_id, one.offset, bool(one.predicate))
+        for one in found
+        if one.relation == "reader"
+    ]
 
 
 def _causes(fact: Written, boundaries: Sequence[int]) -> tuple[list[Relative], bool]:
@@ -96,20 +130,13 @@ def _once(found: Any) -> list[Relative]:
     return sorted(by_place.values(), key=lambda one: (one.written_at, one.place))[:MOST]
 
 
-def _find(asked: Sequence[tuple[str, str, list[Any]]]) -> list[Relative]:
-    parts, given = [], []
+def _find(asked: Sequence[tuple[str, str, list[Any]]], *more: tuple[str, list[Any]]) -> list[Relative]:
+    parts, given = [text for text, _ in more], [value for _, values in more for value in values]
     for relation, condition, values in asked:
         for buffer, model in BUFFERS.items():
             part = {"relation": relation, "buffer": buffer, "columns": COLUMNS, "condition": condition}
-            parts.append(PART.format(**part, table=model._meta.db_table, most=MOST, name=f"{relation}_{buffer}"))  # noqa: SLF001
+            parts.append(PART.format(**part, table=model._meta.db_table, most=MOST, name=f"part_{len(parts)}"))  # noqa: SLF001
             given += values
     with connection.cursor() as cursor:
         cursor.execute(" UNION ALL ".join(parts), given)
-        return [Relative._make([*row[:-1], _time(row[-1])]) for row in cursor.fetchall()]
-
-
-def _time(value: Any) -> datetime:
-    """SQLite tells times as texts."""
-    if isinstance(value, datetime):
-        return value
-    return timezone.make_aware(parse_datetime(value) or datetime.min, timezone.get_default_timezone())  # noqa: DTZ901
+        return [Relative._make([*row[:-1], as_time(row[-1])]) for row in cursor.fetchall()]

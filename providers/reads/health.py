@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db.models import Case, CharField, Count, F, FloatField, Q, QuerySet, Value, When
-from django.db.models.functions import Cast
+from django.db.models.functions import Cast, Now
 
 from ergon_site.access.database.clock import database_time
 from providers.core.breaker import BreakerState
@@ -189,8 +189,12 @@ def open_among(capabilities: Collection[Who]) -> list[OpenBreaker]:
     if not capabilities:
         return []
     names = {f"{name}__in": {getattr(who, name) for who in capabilities} for name in Who._fields}
-    now = database_time()
-    stands = [of_row(gate, now) for gate in Gate.objects.filter(**names) if gate.who in capabilities]
+    # The time comes with the rows: pages that ask for this ask for much else.
+    gates = [gate for gate in Gate.objects.filter(**names).annotate(now=Now()) if gate.who in capabilities]
+    if not gates:
+        return []
+    now = gates[0].now
+    stands = [of_row(gate, now) for gate in gates]
     found = []
     for stand in _with_accounts(stands, now):
         for one in (stand, stand.account):

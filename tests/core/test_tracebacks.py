@@ -8,7 +8,7 @@ from engines.core.tracebacks import Part, fold
 HEAD = "Traceback (most recent call last):"
 ENGINE = '  File "/srv/ergon/engines/drivers/threads.py", line 10, in run\n    return step()\n           ^^^^^^'
 LIBRARY = '  File "/srv/.venv/lib/python3.12/site-packages/httpx/_client.py", line 5, in get\n    raise Gone'
-AUTHOR = '  File "/srv/shop/tasks.py", line 3, in process_transaction\n    return call()\n  [Previous line repeated 9 more times]'
+AUTHOR = '  File "/srv/shop/tasks.py", line 3, in process\n    call()\n  [Previous line repeated 9 more times]'
 ROOTS = ["/srv/ergon/engines/"]
 ENDS = "httpx.Gone: 410"
 CHAIN = "\nThe above exception was the direct cause of the following exception:\n"

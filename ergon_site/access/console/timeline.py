@@ -20,6 +20,8 @@ TONES = {
     "running": "busy",
 }
 
+KINDS = {"dead letter": "bad", "due": "next"}
+
 
 def sources(ids: Collection[str], *, but: str = "") -> list[list[Event]]:
     """The events of each installed app under these ids; without those of the app that tells its own."""
@@ -52,7 +54,7 @@ def _line(line: Line, here: str) -> dict[str, Any]:
         "bar": line.bar,
         "after": f"+{span(after)}" if after > 0 else "",
         "took": "" if event.duration is None else span(event.duration),
-        "tone": TONES.get(event.outcome, "plain"),
+        "tone": TONES.get(event.outcome) or KINDS.get(event.kind, "plain"),
         "outcome": event.outcome.replace("_", " "),
         "address": address if address != here else "",
         "links": [{"text": link.text, "address": _address(link)} for link in event.links],
