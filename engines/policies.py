@@ -5,6 +5,7 @@ from typing import Any
 
 from django.db import transaction
 
+from engines import rehearsals
 from engines.core import naming
 from engines.core.errors import EngineError, PolicyError
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
@@ -48,7 +49,9 @@ def write(
     if kind is not None and kind != policy.kind:
         msg = f"the policy {name!r} is of the kind {policy.kind}, not {kind}"
         raise PolicyError(msg)
-    return POLICIES.extend(policy, body, by=by, reason=reason)
+    version = POLICIES.extend(policy, body, by=by, reason=reason)
+    rehearsals.keep(version, policy.content(version).to_dict())
+    return version
 
 
 def activate(name: str, number: int, *, by: str, reason: str, expected: int | None = None) -> PolicyVersion:

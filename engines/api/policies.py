@@ -8,18 +8,20 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from engines import policies
+from engines import policies, rehearsals
 from engines.api import bodies
 from engines.api.problems import Refusing, answers
 from engines.api.serializers import (
+    DraftSerializer,
     NewVersionSerializer,
     PolicyDetailSerializer,
     PolicySerializer,
     PolicyVersionSerializer,
+    RehearsalSerializer,
 )
 from engines.models import Policy
 from ergon_site.access.api import preconditions
-from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
+from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, object_fields, shaped
 from ergon_site.access.api.pagination import ByName
 from ergon_site.access.api.preconditions import IF_MATCH, IF_NONE_MATCH
 
@@ -78,3 +80,26 @@ class ActivateView(Refusing, APIView):
         asked, by = shaped(DecisionSerializer, request.data), self.caller.actor
         version = policies.activate(name, number, by=by, expected=expected, **asked)
         return Response(PolicyVersionSerializer(version).data, headers=preconditions.etag(version.number))
+
+
+class RehearsalsView(Refusing, APIView):
+    """Rehearse a policy on the last day of its pipelines, without saving it; maintenance computes the figures."""
+
+    required_scope = "policies:write"
+    body_limit = policies.LARGEST
+
+    @extend_schema(request=DraftSerializer, responses=answers(RehearsalSerializer, status=202))
+    def post(self, request: Request, name: str) -> Response:
+        body = object_fields(request.data, required=("policy",))["policy"]
+        asked = rehearsals.begin(policies.find(name), body, by=self.caller.actor)
+        return Response(RehearsalSerializer(asked).data, status=HTTPStatus.ACCEPTED)
+
+
+class RehearsalView(Refusing, APIView):
+    """A rehearsal, and its figures once it is done."""
+
+    required_scope = "policies:read"
+
+    @extend_schema(responses=RehearsalSerializer)
+    def get(self, request: Request, name: str, number: int) -> Response:
+        return Response(RehearsalSerializer(rehearsals.find(policies.find(name), number)).data)

@@ -24,6 +24,7 @@ STATUSES = {
     "operation_unknown": HTTPStatus.NOT_FOUND,
     "pipeline_unknown": HTTPStatus.NOT_FOUND,
     "policy_unknown": HTTPStatus.NOT_FOUND,
+    "rehearsal_unknown": HTTPStatus.NOT_FOUND,
     "schedule_unknown": HTTPStatus.NOT_FOUND,
     "transaction_unknown": HTTPStatus.NOT_FOUND,
     "version_unknown": HTTPStatus.NOT_FOUND,

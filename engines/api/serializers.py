@@ -19,6 +19,7 @@ from engines.models import (
     DeadLetterGroup,
     Pipeline,
     Policy,
+    PolicyRehearsal,
     PolicyVersion,
     Schedule,
     TransactionRecord,
@@ -76,8 +77,11 @@ class ReplaySerializer(DecisionSerializer):
     payload = Anything(required=False, allow_null=True, help_text="Replaces the original payload.")
 
 
-class NewVersionSerializer(DecisionSerializer):
+class DraftSerializer(serializers.Serializer[Any]):
     policy = serializers.DictField(help_text="Fields that are left out take their defaults.")
+
+
+class NewVersionSerializer(DecisionSerializer, DraftSerializer):
     kind = serializers.CharField(
         required=False, help_text="consumer or producer; required for a new policy, and only there."
     )
@@ -351,6 +355,21 @@ class PolicyVersionSerializer(serializers.ModelSerializer[PolicyVersion]):
     class Meta:
         model = PolicyVersion
         fields: ClassVar[Any] = ["number", "author", "reason", "created_at", "changes"]
+
+
+class RehearsalSerializer(serializers.ModelSerializer[PolicyRehearsal]):
+    version: Any = serializers.SlugRelatedField(
+        slug_field="number", read_only=True, help_text="The version that was saved after it."
+    )
+    result = serializers.SerializerMethodField(help_text="The figures, once it is done.")
+
+    class Meta:
+        model = PolicyRehearsal
+        fields: ClassVar[Any] = ["id", "state", "note", "version", "created_at", "finished_at", "result"]
+
+    def get_result(self, rehearsal: PolicyRehearsal) -> dict[str, Any] | None:
+        # Without the examples: ids of transactions are for those who may read transactions.
+        return rehearsal.result and {name: value for name, value in rehearsal.result.items() if name != "examples"}
 
 
 class PolicyDetailSerializer(PolicySerializer):

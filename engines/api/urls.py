@@ -62,6 +62,8 @@ urlpatterns = [
     ),
     path("policies", policies.PoliciesView.as_view(), name="policies"),
     path("policies/<name:name>", policies.PolicyView.as_view(), name="policy"),
+    path("policies/<name:name>/rehearsals", policies.RehearsalsView.as_view(), name="policy-rehearsals"),
+    path("policies/<name:name>/rehearsals/<int:number>", policies.RehearsalView.as_view(), name="policy-rehearsal"),
     path("policies/<name:name>/versions", policies.VersionsView.as_view(), name="policy-versions"),
     path(
         "policies/<name:name>/versions/<int:number>/activate",

@@ -54,6 +54,7 @@ class Resumed(NamedTuple):
 
 
 ANEW = Resumed(0)
+SPENT = "no attempts left"
 
 
 def plan_of(policy: ConsumerPolicy | ProducerPolicy, *, is_postponing: bool = False) -> Plan:
@@ -193,7 +194,7 @@ def _wait_after(failure: Failure, delay: float, plan: Plan | None) -> float:
 
 
 def _spent(attempts_made: int, retry: RetryPolicy, previous: Failure | None) -> TransactionException:
-    error = TransactionException(f"no attempts left: {attempts_made} of {retry.max_attempts} were made")
+    error = TransactionException(f"{SPENT}: {attempts_made} of {retry.max_attempts} were made")
     error.__cause__ = None if previous is None else previous.error
     return error
 

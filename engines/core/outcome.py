@@ -48,10 +48,11 @@ class Cut(NamedTuple):
 
 CUT = Cut()
 DONE = Success(None)  # most handlers return nothing
+TRANSACTION, TIMED_OUT = "the transaction", "timed out after"
 Outcome: TypeAlias = Success | Failure | Later | Cut
 
 
 def timed_out(what: str, limit: float, *, transaction_id: str | None = None, is_expired: bool = False) -> Failure:
     """A limit of the engine's was reached: of an attempt, or (`is_expired`) of the whole transaction."""
-    message = f"{what} timed out after {limit:g} s"
+    message = f"{what} {TIMED_OUT} {limit:g} s"
     return Failure(TransactionException(message, ExceptionType.TIMEOUT, transaction_id=transaction_id), is_expired)

@@ -10,7 +10,7 @@ from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple
 
 from engines.core.errors import FetchTimeoutException
-from engines.core.outcome import CUT, Failure, Later, Outcome, timed_out
+from engines.core.outcome import CUT, TRANSACTION, Failure, Later, Outcome, timed_out
 from engines.core.steps import Call, Stage
 
 # How long an exception handler may take that begins when its transaction's time is up, unless its policy says.
@@ -94,7 +94,7 @@ class Deadlines(NamedTuple):
 
     def _expired(self, transaction_id: str | None) -> Failure:
         seconds = self.transaction_timeout
-        return timed_out("the transaction", seconds, transaction_id=transaction_id, is_expired=True)
+        return timed_out(TRANSACTION, seconds, transaction_id=transaction_id, is_expired=True)
 
 
 @lru_cache

@@ -16,6 +16,7 @@ from engines.models.pipelines import (
     KINDS as KINDS,
     Pipeline as Pipeline,
     Policy as Policy,
+    PolicyRehearsal as PolicyRehearsal,
     PolicyVersion as PolicyVersion,
     Schedule as Schedule,
 )

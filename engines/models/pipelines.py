@@ -44,6 +44,36 @@ class PolicyVersion(VersionRow):
     policy = models.ForeignKey(Policy, on_delete=models.RESTRICT, related_name="versions")
 
 
+class PolicyRehearsal(models.Model):
+    """A policy that was tried on recorded transactions before it was saved, and the figures of that."""
+
+    STATES: ClassVar = [(word, word) for word in ("waiting", "done", "failed", "cancelled")]
+
+    policy = models.ForeignKey(Policy, on_delete=models.RESTRICT, related_name="rehearsals")
+    version = models.ForeignKey(
+        PolicyVersion,
+        null=True,
+        on_delete=models.RESTRICT,
+        related_name="rehearsals",
+        help_text="The version that was saved after it.",
+    )
+    body = models.JSONField()
+    by = models.CharField(max_length=150)
+    state = models.CharField(max_length=10, choices=STATES, default="waiting")
+    note = models.TextField(blank=True, help_text="Why it failed.")
+    result = models.JSONField(null=True)
+    created_at = models.DateTimeField(db_default=Now())
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["id"], condition=Q(state="waiting"), name="engines_rehearsal_waiting")
+        ]
+
+    def __str__(self) -> str:
+        return f"rehearsal {self.pk} of {self.policy}"
+
+
 class Pausable(models.Model):
     """A row that can be paused: since when, by whom and why."""
 

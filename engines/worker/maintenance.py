@@ -14,7 +14,7 @@ import structlog
 from django.db import DatabaseError, connection
 from django.utils.module_loading import import_string
 
-from engines import dead_letters, schedules, transactions, workers
+from engines import dead_letters, rehearsals, schedules, transactions, workers
 from engines.conf import settings
 from engines.core.backoff import exponential
 from engines.core.errors import headline
@@ -41,6 +41,7 @@ def all_chores(lease: float) -> list[Chore]:
         Chore("workers_lost", lease / 3, workers.notice_the_dead),
         Chore("scheduled", 1.0, schedules.fire),
         Chore("bulk", 1.0, bulk.advance),
+        Chore("rehearsed", 1.0, rehearsals.advance),
         # Asked more often than once a minute, so that no minute is left out; only the first asking in each counts.
         Chore("sampled", 15.0, depth.sample),
         Chore("folded", 60.0, transactions.fold_counts),
@@ -48,6 +49,7 @@ def all_chores(lease: float) -> list[Chore]:
         Chore("trends", 3600.0, dead_letters.forget_trends),
         Chore("samples_forgotten", 3600.0, depth.forget),
         Chore("workers_forgotten", 3600.0, workers.forget),
+        Chore("rehearsals_forgotten", 3600.0, rehearsals.forget),
         Chore("requests_forgotten", 600.0, idempotency.forget_old),
         *(Chore(name, every, import_string(path)) for name, (every, path) in settings().chores.items()),
     ]

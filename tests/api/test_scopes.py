@@ -47,6 +47,8 @@ NEEDS = [
     ("POST", "bulk-operations/1/cancel", "dead_letters:operate"),
     ("GET", "policies", "policies:read"),
     ("GET", "policies/default", "policies:read"),
+    ("POST", "policies/default/rehearsals", "policies:write"),
+    ("GET", "policies/default/rehearsals/1", "policies:read"),
     ("POST", "policies/default/versions", "policies:write"),
     ("POST", "policies/default/versions/1/activate", "policies:write"),
     ("GET", "provider-policies", "policies:read"),

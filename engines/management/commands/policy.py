@@ -1,4 +1,4 @@
-"""`manage.py policy show|set|list|versions|activate`."""
+"""`manage.py policy show|set|list|versions|rehearse|activate`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,9 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db.models import Count
 
-from engines import policies
+from engines import policies, rehearsals
+from engines.core import rehearsal_report
+from engines.core.rehearsal import Rehearsal
 from engines.management.base import VerbsCommand, json_file
 from engines.models import Policy, PolicyVersion
 from ergon_site.access.cli import policies as shown
@@ -31,6 +33,11 @@ class Command(VerbsCommand):
         add("--kind", choices=["consumer", "producer"], help="the kind of a new policy")
         add("--file", default="-", metavar="F", help="the policy's JSON; '-', the default, is standard input")
         add_reason(put)
+        rehearse = self.add_verb("rehearse", help="what a policy would have changed in the last day; nothing is saved")
+        rehearse.add_argument("name", metavar="NAME", help="the policy's name")
+        rehearse.add_argument(
+            "--file", default="-", metavar="F", help="the policy's JSON; '-', the default, is standard input"
+        )
         activate = self.add_verb("activate", help="activate an earlier version")
         activate.add_argument("name", metavar="NAME", help="the policy's name")
         activate.add_argument("number", metavar="NUMBER", type=whole(1, 2**31 - 1), help="the version's number")
@@ -63,6 +70,14 @@ class Command(VerbsCommand):
             msg = f"{unknown}: to make it, add --kind consumer or --kind producer"
             raise CommandError(msg) from unknown
         self._tell_version(version, version.changes)
+
+    def rehearse(self, *, name: str, file: str, **_: Any) -> None:
+        result = rehearsals.rehearse(policies.find(name), json_file(file))
+        told = Rehearsal.from_dict(result["total"])
+        headings = ["", "recorded", "with this policy", "change"]
+        rows = [[one.name, one.recorded, one.rehearsed, one.change] for one in rehearsal_report.figures(told)]
+        lines = [rehearsal_report.size(result), *self.table(headings, rows), *rehearsal_report.notes(result)]
+        self.tell(result, lines)
 
     def versions(self, *, name: str, **_: Any) -> None:
         told, headings, rows = shown.versions(policies.find(name))
