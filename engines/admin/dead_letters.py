@@ -16,8 +16,7 @@ from engines.core.states import LetterState
 from engines.models import DeadLetter, Pipeline, PolicyVersion, TransactionRecord, Worker
 from engines.reads import executors, explain, timeline
 from engines.reads.dead_letters import list_letters
-from ergon_site.access.console import states
-from ergon_site.access.console import timeline as timelines
+from ergon_site.access.console import states, timeline as timelines
 from ergon_site.access.console.buttons import bar
 from ergon_site.access.console.cells import column, identifier, tag, unbroken, words
 from ergon_site.access.console.dialogs import dialog_action

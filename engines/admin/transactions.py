@@ -19,8 +19,7 @@ from engines.core.states import CATEGORY_OF, State
 from engines.models import Pipeline, PolicyVersion, TransactionRecord
 from engines.reads import executors, explain, filters, timeline
 from engines.reads.transactions import describe, list_transactions
-from ergon_site.access.console import states
-from ergon_site.access.console import timeline as timelines
+from ergon_site.access.console import states, timeline as timelines
 from ergon_site.access.console.buttons import bar
 from ergon_site.access.console.cells import UNKNOWN, column, identifier, moment, tag, unbroken, with_note, words
 from ergon_site.access.console.dialogs import dialog_action
