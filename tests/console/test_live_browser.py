@@ -1,0 +1,157 @@
+"""A live list in a real browser: what a reader has done to it stays, and it says how fresh it is."""
+
+import re
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import Page, Request, Response, expect
+
+from engines import transactions
+from engines.core.states import AttemptOutcome
+from engines.models import Attempt
+from tests.console.test_browser import chromium, context, contexts, fits, inside, page
+from tests.factories import make_pipeline
+from tests.processes import eventually
+
+# The browser sees pages, not databases: the other console tests run on both.
+pytestmark = pytest.mark.once
+
+__all__ = ["chromium", "context", "contexts", "inside", "page"]
+
+LIST = "/admin/engines/transactionrecord/"
+FIVE_SECONDS = 5000
+
+
+class Traffic:
+    """The refreshes of a page: how many were asked for, and what they were answered with."""
+
+    def __init__(self, page: Page) -> None:
+        self.asked = 0
+        self.answers: list[int] = []
+        page.on("request", self._count)
+        page.on("response", self._note)
+
+    def _count(self, request: Request) -> None:
+        self.asked += "x-ergon-refresh" in request.headers
+
+    def _note(self, response: Response) -> None:
+        if "x-ergon-refresh" in response.request.headers:
+            self.answers.append(response.status)
+
+
+def waits(page: Page, holds: Any, what: str) -> None:
+    def asked() -> bool:
+        page.wait_for_timeout(20)  # lets the browser's events in
+        return bool(holds())
+
+    eventually(asked, what)
+
+
+def test_a_live_list_keeps_what_its_reader_has_done_and_says_how_fresh_it_is(inside: Page) -> None:
+    make_pipeline("orders")
+    transactions.submit_many("orders", [{"payload": {"n": n}, "id": f"row-{n}"} for n in range(70)])
+    inside.clock.install()
+    inside.goto(LIST)
+    traffic, live = Traffic(inside), inside.locator(".ergon-live")
+    expect(live).to_contain_text("Live")
+    expect(inside.locator("thead th").first).to_have_css("position", "sticky")
+
+    # Fresh rows come in above; the focus, and where the list was scrolled to, stay.
+    focused = inside.get_by_role("link", name="row-40", exact=True)
+    focused.focus()
+    region = inside.get_by_role("region", name="Transactions")
+    region.evaluate("one => { one.scrollTop = 900; }")
+    place = focused.bounding_box()
+    transactions.submit("orders", {"n": 1}, id="fresh")
+    inside.clock.fast_forward(FIVE_SECONDS)
+    expect(inside.get_by_role("link", name="fresh")).to_be_attached()
+    expect(focused).to_be_focused()
+    moved = focused.bounding_box()
+    assert place is not None
+    assert moved is not None
+    assert abs(moved["y"] - place["y"]) <= 60
+    assert region.evaluate("one => one.scrollTop") >= 900
+
+    # What has not changed is not sent again.
+    inside.clock.fast_forward(FIVE_SECONDS)
+    waits(inside, lambda: traffic.answers[-1:] == [304], "an answer that nothing has changed")
+
+    # Times are relative, and exact on hover.
+    made = inside.locator("td time").first
+    expect(made).to_have_text(re.compile(r"^(now|\d+ (s|min) (ago))$"))
+    assert re.search(r"\d{4}.*\d:\d\d:\d\d", made.get_attribute("title") or "")
+
+    # A pause stops all questions, and so does a hidden tab.
+    live.get_by_role("button", name="Pause refreshing").click()
+    expect(live).to_contain_text("Paused")
+    asked = traffic.asked
+    transactions.submit("orders", {}, id="meanwhile")
+    inside.clock.fast_forward(3 * FIVE_SECONDS)
+    expect(live).to_contain_text("15 s ago")
+    assert traffic.asked == asked
+    live.get_by_role("button", name="Resume refreshing").click()
+    expect(inside.get_by_role("link", name="meanwhile")).to_be_attached()
+    expect(live).to_contain_text("Live")
+    hide = "is => Object.defineProperty(document, 'hidden', { get: () => is, configurable: true })"
+    inside.evaluate(hide, True)
+    asked = traffic.asked
+    inside.clock.fast_forward(3 * FIVE_SECONDS)
+    assert traffic.asked == asked
+    inside.evaluate(hide, False)
+    inside.clock.fast_forward(1000)
+    waits(inside, lambda: traffic.asked > asked, "a question of a tab that is seen again")
+
+    # Without a connection the page says so, and says when it is back.
+    inside.context.set_offline(True)
+    inside.clock.fast_forward(FIVE_SECONDS)
+    expect(live).to_contain_text("Connection lost")
+    expect(live.get_by_role("status")).to_contain_text("the data may be outdated")
+    expect(inside.locator("[data-stale]")).to_be_visible()
+    inside.context.set_offline(False)
+    inside.clock.fast_forward(FIVE_SECONDS)
+    expect(live).to_contain_text("Live")
+    expect(live.get_by_role("status")).to_have_text("Refreshing again")
+    expect(inside.locator("[data-stale]")).to_be_hidden()
+
+    # A column is left out, and stays out.
+    inside.get_by_text("Columns", exact=True).click()
+    inside.get_by_label("Deliveries").uncheck()
+    expect(inside.get_by_role("columnheader", name="Deliveries")).to_have_count(0)
+    transactions.submit("orders", {}, id="last")
+    inside.clock.fast_forward(FIVE_SECONDS)
+    expect(inside.get_by_role("link", name="last")).to_be_attached()
+    expect(inside.get_by_role("columnheader", name="Deliveries")).to_have_count(0)
+
+    # On a narrow screen a row has two lines.
+    inside.set_viewport_size({"width": 390, "height": 800})
+    assert fits(inside)
+    heights = inside.locator(".data-row").evaluate_all("all => all.map(one => one.offsetHeight)")
+    assert max(heights) <= 64
+    inside.set_viewport_size({"width": 1280, "height": 800})
+
+
+def test_an_open_fold_stays_open_while_its_page_refreshes(inside: Page) -> None:
+    make_pipeline("orders")
+    record = transactions.find(transactions.submit("orders", {}).id)
+    tried = {"transaction_id": record.pk, "delivery": 1, "step": 1, "of_total": 9, "started_at": timezone.now()}
+    failed = {
+        "outcome": AttemptOutcome.FAILURE,
+        "error_type": "OSError",
+        "traceback": "Traceback: here",
+        "duration": 0.1,
+    }
+    Attempt.objects.create(number=1, **tried, **failed)
+    inside.clock.install()
+    inside.goto(f"{LIST}{record.pk}/change/")
+    fold = inside.locator("details.ergon-fold").first
+    fold.locator("summary").click()
+    expect(fold.locator("pre")).to_be_visible()
+    Attempt.objects.create(number=2, message="once more", **tried, **failed)
+    inside.clock.fast_forward(FIVE_SECONDS)
+    expect(inside.get_by_text("once more")).to_be_visible()
+    expect(fold.locator("pre")).to_be_visible()
+    transactions.cancel(record.uid, by="ada", reason="enough")
+    inside.clock.fast_forward(FIVE_SECONDS)
+    expect(inside.locator(".ergon-live")).to_have_count(0)
+    expect(inside.get_by_text("Cancelled", exact=False).first).to_be_visible()
