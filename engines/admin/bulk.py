@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.html import format_html
 from unfold.decorators import display
 
 from engines.admin.parts import Act, ListedPage
@@ -14,7 +15,7 @@ from engines.models import BulkItem, BulkOperation, TransactionRecord
 from engines.reads import dead_letters as lists
 from ergon_site.access import keyset
 from ergon_site.access.console.buttons import bar
-from ergon_site.access.console.cells import column, tag, two_lines, unbroken, words
+from ergon_site.access.console.cells import column, moment, tag, unbroken, with_note, words
 from ergon_site.access.console.lists import choice
 from ergon_site.access.console.pages import registered
 from ergon_site.access.console.states import choices
@@ -99,8 +100,8 @@ class BulkPage(ListedPage):
 
     @display(description="begun")
     def when(self, operation: BulkOperation) -> str:
-        ended = f"ended {operation.finished_at:%Y-%m-%d %H:%M:%S}" if operation.finished_at else ""
-        return two_lines(f"{operation.created_at:%Y-%m-%d %H:%M:%S}", ended)
+        ended = format_html("ended {}", moment(operation.finished_at)) if operation.finished_at else ""
+        return with_note(moment(operation.created_at), ended)
 
     progress = column("progress", lambda one: f"{one.processed:,} of {min(one.expected, one.cap):,}")
 

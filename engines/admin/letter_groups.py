@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
 
 from engines import dead_letters
 from engines.admin import links, parts
@@ -23,7 +24,7 @@ from engines.reads.dead_letters import list_groups, list_letters
 from ergon_site.access import keyset
 from ergon_site.access.console import drawing, states
 from ergon_site.access.console.buttons import bar
-from ergon_site.access.console.cells import anchor, column, tag, two_lines, unbroken, words
+from ergon_site.access.console.cells import anchor, column, moment, tag, two_lines, unbroken, with_note, words
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.lists import choice
 from ergon_site.access.console.pages import actor, registered
@@ -124,9 +125,7 @@ class GroupsPage(ListedPage):
     kind = column("category", lambda group: unbroken(group.category))
     seen = column(
         "last seen",
-        lambda group: two_lines(
-            f"{group.last_seen_at:%Y-%m-%d %H:%M:%S}", f"first {group.first_seen_at:%Y-%m-%d %H:%M:%S}"
-        ),
+        lambda group: with_note(moment(group.last_seen_at), format_html("first {}", moment(group.first_seen_at))),
     )
     open_of = column(
         "open of all",

@@ -23,7 +23,7 @@ from engines.core.errors import EngineError
 from engines.models import Pipeline, Schedule, TransactionRecord
 from engines.schedules import Plan
 from ergon_site.access.console.buttons import bar
-from ergon_site.access.console.cells import anchor, column, tag
+from ergon_site.access.console.cells import anchor, column, moment, tag
 from ergon_site.access.console.fields import JsonField, WhyField
 from ergon_site.access.console.pages import registered
 from ergon_site.access.core.texts import sentence
@@ -107,7 +107,7 @@ class SchedulesPage(PausablePage):
     new_form = ScheduleForm
     new_template = "console/schedule_new.html"
     empty_text = "A schedule submits a transaction at the times of a cron expression."
-    list_display = ("name", "feeds", "cron", "time_zone", "next_run", "last_run_at", "state")
+    list_display = ("name", "feeds", "cron", "time_zone", "next_run", "last_run", "state")
     list_filter: ClassVar = [PausedFilter, "pipeline"]
     search_fields = ("name__startswith", "pipeline__name__startswith")
     search_help_text = "Start of a schedule or pipeline name."
@@ -122,10 +122,12 @@ class SchedulesPage(PausablePage):
         "pipeline", lambda row: anchor(links.pipeline(row.pipeline), row.pipeline), ordering="pipeline__name"
     )
 
+    last_run = column("last run", lambda row: row.last_run_at, ordering="last_run_at", empty_value="never")
+
     @display(description="next run", ordering="next_run_at")
     def next_run(self, row: Schedule) -> str:
         """When, by the clock of everybody; marked if that has passed."""
-        time = f"{row.next_run_at:%Y-%m-%d %H:%M}"
+        time = moment(row.next_run_at)
         return format_html("{} {}", time, tag("late", "schedule")) if is_late(row) else time
 
     def details(self, request: HttpRequest, row: Schedule) -> dict[str, Any]:

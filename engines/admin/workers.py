@@ -75,7 +75,7 @@ class WorkersPage(DetailPage):
         ordering="in_flight",
     )
     left_behind = column("abandoned", lambda worker: worker.abandoned, ordering="abandoned")
-    started = column("started", lambda worker: f"{worker.started_at:%Y-%m-%d %H:%M}", ordering="started_at")
+    started = column("started", lambda worker: worker.started_at, ordering="started_at")
     ended = column("settled", lambda worker: f"{worker.settled:,}", ordering="settled")
     heartbeat = column(
         "last heartbeat", lambda worker: f"{span(worker.age.total_seconds())} ago", ordering="-heartbeat_at"

@@ -42,7 +42,7 @@ class ZonesPage(Verbs):
     new_form = ZoneForm
     new_intro = "Names are case-sensitive and cannot be changed, because facts carry them."
     empty_text = "Facts flow between zones. Create two zones, then a boundary between them."
-    list_display = ("zone", "state", "is_here", "created_at")
+    list_display = ("zone", "state", "is_here", "made")
     search_fields = ("name__startswith",)
     search_help_text = "Start of a name."
     export_fields = ("name", "created_at", "retired_at")
@@ -52,6 +52,7 @@ class ZonesPage(Verbs):
         return words(row.name)
 
     state = column("state", lambda row: tag("retired" if row.is_retired else "active", "zone"), ordering="retired_at")
+    made = column("created", lambda row: row.created_at, ordering="created_at")
     is_here = column("this deployment", lambda row: "yes" if row.name == settings().zone else "")
 
     def details(self, request: HttpRequest, row: Zone) -> dict[str, Any]:

@@ -46,6 +46,7 @@ def test_a_pipeline_is_made_with_all_that_a_person_can_say(api: Client) -> None:
         "priority": 7,
     }
     plan |= {"is_enabled": False, "keep_succeeded_days": 3, "keep_failed_days": 30, "redacted": ["customer.email"]}
+    plan |= {"summary": ["total", "lines[].sku"]}
     answer = make(api, **plan)
     told = answer.json()
     assert answer.status_code == 201, told

@@ -57,7 +57,7 @@ ENABLE = {"title": "Enable the client", "description": "Tokens that have not exp
 @registered(ApiClient)
 class ClientsPage(ConsolePage):
     view_right = edit_right = Right.ADMINISTER
-    list_display = ("name", "scope_list", "state", "last_used", "created_at", "created_by")
+    list_display = ("name", "scope_list", "state", "last_used", "made", "created_by")
     list_filter: ClassVar = [StateFilter]
     search_fields = ("name",)
     export_fields = ("name", *GRANT[:-1], "certificate", "created_at")
@@ -66,6 +66,7 @@ class ClientsPage(ConsolePage):
 
     scope_list = column("scopes", lambda client: ", ".join(client.scopes) or "none")
     state = column("state", lambda client: tag("disabled" if client.disabled_at else "enabled", "client"))
+    made = column("created", lambda client: client.created_at, ordering="created_at")
     last_used = column("last used", lambda client: client.last_used_at, ordering="last_used_at", empty_value="never")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiClient]:

@@ -35,7 +35,7 @@ class UsersPage(ConsolePage, UserAdmin):
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
-    list_display = ("username", "full_name", "roles", "is_active", "last_login")
+    list_display = ("username", "full_name", "roles", "is_active", "seen")
     list_filter: ClassVar = ["is_active", ("groups", RoleFilter)]
     filter_horizontal = ()
     fieldsets = (
@@ -49,6 +49,7 @@ class UsersPage(ConsolePage, UserAdmin):
     actions = None
     export_fields = ("username", "first_name", "last_name", "email", "is_active", "is_superuser", "last_login")
 
+    seen = column("last login", lambda person: person.last_login, ordering="last_login", empty_value="never")
     full_name = column("name", lambda person: person.get_full_name() or UNKNOWN)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
