@@ -18,9 +18,9 @@ from engines.admin.parts import Act, CategoryFilter, ListedPage
 from engines.core import allowed_actions
 from engines.core.states import GroupState
 from engines.dead_letters import bulk
-from engines.models import BulkOperation, DeadLetterGroup, DeadLetterHour
+from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, DeadLetterHour
 from engines.reads import letter_groups as reads
-from engines.reads.dead_letters import list_groups, list_letters
+from engines.reads.dead_letters import list_groups
 from ergon_site.access import keyset
 from ergon_site.access.console import drawing, states
 from ergon_site.access.console.buttons import bar
@@ -95,6 +95,20 @@ def _singles(tried: reads.Tried) -> str:
     return f"{'; '.join(told)}{window}." if told else ""
 
 
+def _newest(group: DeadLetterGroup, letters: list[DeadLetter]) -> dict[str, Any]:
+    """What the newest members tell: a traceback, a payload, in what payloads differ, and what they ran under."""
+    sample, affected = reads.sample_and_affected(group, letters)
+    newest = reads.newest_traceback(letters)
+    return {
+        "newest": newest,
+        "frames": parts.frames(newest.traceback) if newest else [],
+        "traceback_title": parts.details_title(None, newest.error_type, newest.traceback) if newest else "",
+        "sample": sample,
+        "payload": parts.json_part(sample.newest),
+        "affected": affected,
+    }
+
+
 def _decide(act: Act, title: str, description: str) -> Any:
     state = DECISIONS[act]
     return act.ask(
@@ -140,7 +154,9 @@ class GroupsPage(ListedPage):
         return with_trends(rows)
 
     def details(self, request: HttpRequest, row: DeadLetterGroup) -> dict[str, Any]:
-        tried, sample = reads.tried_before(row), reads.sample_of(row)
+        at = request.GET.get("at", "")
+        found = keyset.paginate(reads.members(row), size=SHOWN, at=at)
+        tried = reads.tried_before(row)
         operation = tried.operations[0][0] if tried.operations else None
         busy = operation.state if operation and operation.state in {"running", "paused"} else None
         acting, state = allowed_actions.of_acting_on_all(row.open_count, busy), GroupState(row.state)
@@ -149,18 +165,13 @@ class GroupsPage(ListedPage):
         return {
             "group": row,
             "spark": sparkline(with_trends([row])[0].trend),
-            "members": keyset.paginate(list_letters({"group": str(row.pk)}), size=SHOWN, at=request.GET.get("at", "")),
-            "newest": (newest := reads.newest_traceback(row)),
-            "frames": parts.frames(newest.traceback) if newest else [],
-            "traceback_title": parts.details_title(None, newest.error_type, newest.traceback) if newest else "",
-            "sample": sample,
-            "payload": parts.json_part(sample.newest) if sample else None,
-            "affected": reads.affected_by(row),
-            "tried": tried,
-            "replays": [{"letter": letter, "state": state} for letter, state in tried.replays],
+            "members": found,
             "operations": [{"row": one, "told": _told(one, outcomes)} for one, outcomes in tried.operations],
             "singles": _singles(tried),
+            "replays": [{"letter": letter, "state": word} for letter, word in tried.replays],
             "bar": bar(*(act.button(request, row, why) for act, why in refusals.items())),
+            # Further pages of members are about older ones.
+            **(_newest(row, found.rows) if found.rows and not found.previous else {}),
         }
 
     mute = _decide(MUTE, "Mute the group", "It no longer needs attention; new failures are still recorded here.")

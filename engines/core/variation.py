@@ -18,7 +18,7 @@ class Value(NamedTuple):
     """A value as JSON, shortened, and how many payloads have it."""
 
     text: str
-    count: int
+    times: int
 
 
 class Field(NamedTuple):
@@ -51,7 +51,7 @@ def compare(payloads: Sequence[Any]) -> Variation:
 
 def _field(path: str, values: Sequence[str], compared: int) -> Field:
     counts = Counter(values)
-    told = tuple(Value(_short(text), count) for text, count in counts.most_common(SHOWN_VALUES))
+    told = tuple(Value(_short(text), times) for text, times in counts.most_common(SHOWN_VALUES))
     return Field(path, told, len(counts), compared - len(values))
 
 

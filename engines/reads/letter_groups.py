@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from django.db.models import TextField
+from django.db.models import Exists, OuterRef, Q, TextField
+from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Cast, Length
 
 from engines.core import redaction, variation
@@ -18,13 +19,15 @@ from engines.models import (
     Pipeline,
     PolicyVersion,
     TransactionRecord,
-    Worker,
 )
+from engines.reads.dead_letters import list_letters
+from ergon_site.access.keyset import KeysetQuery
 
-# The newest members that are looked at: their versions, and (of some) the payloads.
-SAMPLED = 100
+# Of the newest members so many payloads are compared, unless they are large, and so many are asked for a traceback.
 COMPARED = 20
 LARGEST_COMPARED = 64 * 1024
+ASKED = 5
+# Decisions about members that are followed up: the last ones, bulk operations, and replays of these.
 DECISIONS = 200
 OPERATIONS = 5
 FOLLOWED = 2000
@@ -35,19 +38,17 @@ class Sample(NamedTuple):
     """Payloads of the newest members: the newest of all, in what they differ, and how many were too large for that."""
 
     newest: Any
-    redacted: list[str]
-    letter: int
+    is_redacted: bool
     variation: Variation
     too_large: int
 
 
 class Affected(NamedTuple):
-    """What the newest members ran under: each name with the number of members."""
+    """The pipelines that failed, or called what failed, and the policy versions, each with its number of members."""
 
     looked_at: int
-    pipelines: list[tuple[str, int]]
+    pipelines: list[str]
     versions: list[tuple[str, int]]
-    workers: list[tuple[str, int]]
 
 
 class Outcomes(NamedTuple):
@@ -69,82 +70,91 @@ class Tried(NamedTuple):
     is_capped: bool
 
 
-def newest_traceback(group: DeadLetterGroup) -> DeadLetter | None:
-    """The newest member that has a traceback, among the newest ones."""
-    newest = group.letters.order_by("-pk").values_list("pk", flat=True)[:SHOWN]
-    found = DeadLetter.objects.filter(pk__in=list(newest)).exclude(traceback="")
+def members(group: DeadLetterGroup) -> KeysetQuery:
+    """The dead letters of a group, the newest first, each with the policy version that it ran under."""
+    query = list_letters({"group": str(group.pk)})
+    return KeysetQuery(rows=query.rows.annotate(version=KeyTransform("policy_version", "details")), rest=query.rest)
+
+
+def newest_traceback(letters: Sequence[DeadLetter]) -> DeadLetter | None:
+    """The newest of these members that has a traceback."""
+    found = DeadLetter.objects.filter(pk__in=[letter.pk for letter in letters[:ASKED]]).exclude(traceback="")
     return found.defer("payload", "details").order_by("-pk").first()
 
 
-def sample_of(group: DeadLetterGroup) -> Sample | None:
-    """The payloads of the newest members, without what their pipeline hides."""
-    letters = list(group.letters.order_by("-pk").values_list("pk", "transaction_id")[:COMPARED])
-    if not letters:
-        return None
-    kept = {transaction_id for _, transaction_id in letters if transaction_id is not None}
-    inside = dict(_small(TransactionRecord.objects.filter(pk__in=kept)))
-    outside = dict(_small(DeadLetter.objects.filter(pk__in=[key for key, of in letters if of not in inside])))
-    pipeline = Pipeline.objects.only("redacted").filter(name=group.source).first()
-    redacted = pipeline.redacted if pipeline else []
-    found = [
-        (key, redaction.redact(payload, redacted))
-        for key, of in letters
-        if (payload := inside.get(of, outside.get(key))) is not None
+def sample_and_affected(group: DeadLetterGroup, letters: Sequence[Any]) -> tuple[Sample, Affected]:
+    """The payloads of these members, without what pipelines hide, and what they ran under."""
+    outside = [letter for letter in letters if letter.transaction_id is None]
+    found = _inside([letter.transaction_id for letter in letters[:COMPARED]])
+    pipelines = {name for name, _ in found.values()}
+    if outside:
+        # A call to a provider goes by the id of the transaction that it was made for.
+        callers = TransactionRecord.objects.filter(uid__in=[letter.uid for letter in outside]).order_by()
+        rows = Pipeline.objects.filter(Q(name=group.source) | Q(pk__in=callers.values("pipeline_id")))
+        known = {pipeline.name: pipeline.redacted for pipeline in rows.only("name", "redacted")}
+        kept = _small(DeadLetter.objects.filter(pk__in=[letter.pk for letter in outside[:COMPARED]]))
+        hidden = known.get(group.source, [])
+        found |= {
+            -key: (group.source, _Shown.of(payload, hidden)) for key, payload in kept.values_list("pk", "payload")
+        }
+        pipelines |= set(known)
+    else:
+        pipelines.add(group.source)
+    shown = [
+        payload
+        for letter in letters[:COMPARED]
+        for _, payload in [found.get(letter.transaction_id or -letter.pk, ("", None))]
+        if payload is not None
     ]
-    compared = variation.compare([payload for _, payload in found])
-    key, newest = found[0] if found else (letters[0][0], None)
-    return Sample(newest, redacted, key, compared, len(letters) - len(found))
+    compared = variation.compare([one.payload for one in shown])
+    newest = shown[0].payload if shown else None
+    too_large = min(len(letters), COMPARED) - len(shown)
+    sample = Sample(newest, any(one.is_redacted for one in shown), compared, too_large)
+    return sample, Affected(len(letters), sorted(pipelines), _versions([letter.version for letter in letters]))
+
+
+class _Shown(NamedTuple):
+    payload: Any
+    is_redacted: bool
+
+    @classmethod
+    def of(cls, payload: Any, hidden: Sequence[str]) -> "_Shown":
+        shown = redaction.redact(payload, hidden)
+        return cls(shown, shown != payload)
+
+
+def _inside(keys: Iterable[int | None]) -> dict[int, tuple[str, _Shown]]:
+    """Of transactions in the database the pipeline and the payload, by key."""
+    asked = [key for key in keys if key is not None]
+    rows: Any = _small(TransactionRecord.objects.filter(pk__in=asked)) if asked else TransactionRecord.objects.none()
+    fields = rows.values_list("pk", "pipeline__name", "payload", "pipeline__redacted")
+    return {key: (name, _Shown.of(payload, hidden)) for key, name, payload, hidden in fields}
 
 
 def _small(rows: Any) -> Any:
-    """The payloads that are small enough to be compared, by key; the database measures the others."""
-    measured = rows.annotate(size=Length(Cast("payload", TextField())))
-    return measured.filter(size__lte=LARGEST_COMPARED).order_by().values_list("pk", "payload")
+    """Those whose payload is small enough to be compared; the database measures it, so that no large one travels."""
+    return rows.annotate(size=Length(Cast("payload", TextField()))).filter(size__lte=LARGEST_COMPARED).order_by()
 
 
-def affected_by(group: DeadLetterGroup) -> Affected:
-    """Pipelines, policy versions and workers of the newest members."""
-    rows = list(
-        group.letters.order_by("-pk").values_list(
-            "uid", "transaction_id", "details__policy_version", "details__worker"
-        )[:SAMPLED]
-    )
-    callers = {uid for uid, transaction_id, *_ in rows if transaction_id is None}
-    calls = (
-        TransactionRecord.objects.filter(uid__in=callers).order_by() if callers else TransactionRecord.objects.none()
-    )
-    of_calls = dict(calls.values_list("uid", "pipeline__name"))
-    is_pipeline = any(transaction_id is not None for _, transaction_id, *_ in rows)
-    pipelines = [of_calls.get(uid) or (group.source if is_pipeline else None) for uid, *_ in rows]
-    return Affected(
-        len(rows),
-        _counted(pipelines),
-        _named(PolicyVersion.objects.select_related("policy"), [row[2] for row in rows]),
-        _named(Worker.objects.only("host", "pid"), [row[3] for row in rows]),
-    )
-
-
-def _named(rows: Any, keys: Sequence[Any]) -> list[tuple[str, int]]:
-    names = {row.pk: str(row) for row in rows.filter(pk__in={key for key in keys if isinstance(key, int)})}
-    return _counted(names.get(key) for key in keys)
-
-
-def _counted(names: Iterable[str | None]) -> list[tuple[str, int]]:
-    return Counter(name for name in names if name).most_common()
+def _versions(keys: Sequence[Any]) -> list[tuple[str, int]]:
+    counts = Counter(key for key in keys if isinstance(key, int))
+    rows = PolicyVersion.objects.select_related("policy").filter(pk__in=counts) if counts else []
+    names = {row.pk: str(row) for row in rows}
+    return [(names[key], count) for key, count in counts.most_common() if key in names]
 
 
 def tried_before(group: DeadLetterGroup) -> Tried:
     """The last bulk operations, and the last decisions about single members, with what came of them."""
     operations = list(group.operations.order_by("-pk")[:OPERATIONS])
-    replaying = [operation for operation in operations if operation.verb == "replay"]
-    done = BulkItem.objects.filter(operation__in=replaying, result="done").order_by() if replaying else []
-    started = list(done.values_list("operation_id", "note")[:FOLLOWED]) if replaying else []
+    replaying = [operation.pk for operation in operations if operation.verb == "replay"]
+    items = BulkItem.objects.filter(result="done").order_by()
+    done = items.filter(operation_id__in=replaying).values_list("operation_id", "note")
+    started = list(done[:FOLLOWED]) if replaying else []
     settled = group.letters.filter(settled_at__isnull=False).order_by("-settled_at")
-    fields = ("uid", "state", "settled_at", "settled_by", "reason", "replayed_as", "group_id")
-    letters = list(settled.only(*fields)[:DECISIONS])
-    items = BulkItem.objects.filter(letter__in=[letter.pk for letter in letters], result="done").order_by()
-    in_bulk = set(items.values_list("letter_id", flat=True)) if operations else set()
-    single = [letter for letter in letters if letter.pk not in in_bulk]
+    fields = ("uid", "state", "settled_at", "settled_by", "replayed_as", "group_id")
+    is_in_bulk = Exists(items.filter(letter_id=OuterRef("pk")))
+    letters: list[Any] = list(settled.only(*fields).annotate(is_in_bulk=is_in_bulk)[:DECISIONS])
+    single = [letter for letter in letters if not letter.is_in_bulk]
     replays = [letter for letter in single if letter.state == LetterState.REPLAYED.value]
     states = _states({*(letter.replayed_as for letter in replays), *(uid for _, uid in started)})
     by_operation: dict[int, list[str]] = {}

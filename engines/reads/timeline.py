@@ -147,7 +147,7 @@ def relatives_of(record: TransactionRecord) -> list[Relative]:
         given.append(name)
     with connection.cursor() as cursor:
         cursor.execute(" UNION ALL ".join(texts), given)
-        return [Relative(*row[:-1], as_time(row[-1])) for row in cursor.fetchall()]
+        return [Relative._make([*row[:-1], as_time(row[-1])]) for row in cursor.fetchall()]
 
 
 def around(record: TransactionRecord, letter: DeadLetter | None, relatives: Sequence[Relative]) -> list[Event]:
