@@ -9,6 +9,7 @@ import httpx
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.db import connections
 from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
@@ -42,6 +43,8 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
         browser.close()
+        # The tests' own queries have had a connection of their own while that event loop ran.
+        connections.close_all()
 
 
 @pytest.fixture(scope="module")
