@@ -50,7 +50,7 @@ def readyz(_request: HttpRequest) -> JsonResponse:
     try:
         connection.ensure_connection()
         if waiting := pending_migrations.plan():
-            checks["migrations"] = f"{len(waiting)} waiting: run manage.py migrate"
+            checks["migrations"] = f"{len(waiting)} waiting: run the command migrate"
     except DatabaseError:
         checks = {"database": "does not answer", "migrations": "unknown"}
     ready = all(state == "ok" for state in checks.values())

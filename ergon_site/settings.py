@@ -277,5 +277,6 @@ SPECTACULAR_SETTINGS = {
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "ergon_site.access.api.schema.add_problems",
+        "ergon_site.api_reference.add_summaries",
     ],
 }

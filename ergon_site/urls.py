@@ -23,13 +23,12 @@ urlpatterns: list[Any] = [
     path("admin/", console().urls),
 ]
 if apps.is_installed("drf_spectacular"):
-    from drf_spectacular.views import SpectacularSwaggerView
-
     from ergon_site.access.api.schema import SchemaView
+    from ergon_site.api_reference import reference
 
     urlpatterns += [
         path("api/schema/", SchemaView.as_view(), name="ergon-api-schema"),
-        path("api/docs/", SpectacularSwaggerView.as_view(url_name="ergon-api-schema"), name="ergon-api-reference"),
+        path("api/docs/", reference, name="ergon-api-reference"),
     ]
 
 handler400 = "ergon_site.access.api.problems.bad_request"

@@ -18,6 +18,7 @@ class FactsConfig(ErgonAppConfig):
         "artifacts_swept": (3600.0, "facts.artifacts.sweep"),
         "message_ids_forgotten": (3600.0, "facts.ledger.forget"),
     }
+    ergon_zones = ("facts.provisioning.zone_names",)
     ergon_findings = ("ergon_site.dashboard.facts.findings",)
     ergon_timeline = ("facts.reads.timeline.events",)
 

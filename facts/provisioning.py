@@ -45,6 +45,11 @@ def register_own_zone(zones: Any) -> None:
     zones.get_or_create(name=name)
 
 
+def zone_names() -> list[str]:
+    """The zones that are in use."""
+    return list(Zone.objects.filter(retired_at=None).order_by("name").values_list("name", flat=True))
+
+
 @retry_conflicts
 @transaction.atomic
 def create_zone(name: str, *, by: str, reason: str = "") -> Zone:

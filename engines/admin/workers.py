@@ -47,7 +47,7 @@ class AliveFilter(admin.SimpleListFilter):
 @registered(Worker)
 class WorkersPage(DetailPage):
     detail_template = "console/worker.html"
-    empty_text = "No worker is running: manage.py consume starts one."
+    empty_text = "No worker is running. The command consume starts one."
     list_display = ("process", "standing", "serves", "holds", "left_behind", "ended", "heartbeat", "started")
     list_filter: ClassVar = [AliveFilter]
     search_fields = ("host__startswith",)

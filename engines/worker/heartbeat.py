@@ -117,7 +117,7 @@ class Heartbeat:
             if time.monotonic() >= until:
                 msg = (
                     f"the database gave no connections to claim and settle within {settings().start_timeout:g} s;"
-                    f" a worker needs {workers.CONNECTIONS}, and those that its handlers open: see manage.py doctor"
+                    f" a worker needs {workers.CONNECTIONS}, and those that its handlers open: see the command doctor"
                 )
                 raise DependencyError(msg)
 

@@ -1,9 +1,10 @@
 """VERBS of API clients: create, amend, certify, rotate, disable, enable."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -11,8 +12,9 @@ from django.db import IntegrityError, transaction
 from django.db.models import Exists, Max, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce, Greatest, Now
 from django.utils import timezone
+from django.utils.module_loading import import_string
 
-from ergon_site.access import api_identity, audit
+from ergon_site.access import api_identity, audit, conf
 from ergon_site.access.conf import setting
 from ergon_site.access.core import scopes, terms, tokens
 from ergon_site.access.core.tokens import Token
@@ -61,6 +63,16 @@ class Grant:
             raise terms.UnusableTermError(msg)
         lists = {name: list(getattr(self, name)) for name in LISTS}
         return {"scopes": granted, **lists, "tenants": [str(tenant) for tenant in self.tenants], "rate": self.rate}
+
+
+def check_zones(names: Iterable[str]) -> None:
+    """Refuse zones that nobody knows, where an app knows zones."""
+    for find in chain(*conf.declared_by_apps("ergon_zones")):
+        known = import_string(find)()
+        for name in names:
+            if name not in known:
+                msg = f"There is no zone {name!r}; there are: {', '.join(known)}."
+                raise terms.UnusableTermError(msg)
 
 
 @dataclass(frozen=True, slots=True)

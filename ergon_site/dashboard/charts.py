@@ -66,7 +66,7 @@ def of_waiting(samples: Sequence[WaitingSample | None], size: int) -> list[Chart
     last = next((sample for part in reversed(looked) for sample in reversed(part)), None)
     if last is None:
         return [
-            Chart(title=title, kind="level", summary="No samples: manage.py maintain takes one a minute.", top="")
+            Chart(title=title, kind="level", summary="No samples: the command maintain takes one a minute.", top="")
             for title in ("Backlog", "Longest wait")
         ]
     most = max(count for count in counts if count is not None)

@@ -71,7 +71,7 @@ def _unserved(pulse: Pulse, now: datetime) -> Iterator[Concern]:
             waits = f"{queue.depth} pending, the oldest due for {span(overdue)}"
             yield Concern(
                 title=f"No worker serves {pipeline.name}",
-                detail=f"{waits}. Start one: manage.py {command} {pipeline.name}",
+                detail=f"{waits}. Start one with the command {command} {pipeline.name}",
                 address=transactions(state="pending", pipeline=pipeline.name),
             )
 
@@ -81,7 +81,7 @@ def _abandoned(pulse: Pulse) -> Iterator[Concern]:
         if holding.lapsed:
             yield Concern(
                 title=f"Expired leases of {holding.worker or 'a worker'}: {holding.lapsed:,}",
-                detail="Its transactions run again once manage.py maintain or a consumer has rescued them.",
+                detail="Its transactions run again once maintenance or another worker has rescued them.",
                 address=transactions(state="running", worker=holding.worker.pk if holding.worker else 0),
             )
     for worker in pulse.workers:

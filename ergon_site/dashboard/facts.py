@@ -18,9 +18,9 @@ HINTS = {
     Worry.GATE: "find out why, then open the gate",
     Worry.FILL: "let consumers and handoff catch up, truncate, or raise the limit",
     Worry.RETENTION: "check that the consumers named still run; retire those that will not read again",
-    Worry.SILENCE: "check that manage.py forward runs",
-    Worry.BACKLOG: "check that manage.py forward keeps up",
-    Worry.LAG: "check that manage.py forward runs",
+    Worry.SILENCE: "check that the command forward runs",
+    Worry.BACKLOG: "check that the command forward keeps up",
+    Worry.LAG: "check that the command forward runs",
 }
 READS = "check that its reader runs"
 READER_HINTS = {

@@ -12,6 +12,7 @@ from django.urls import reverse
 from engines.reads.blockers import Blocker
 from engines.reads.doctor import finding
 from engines.reads.doctor.finding import Finding
+from ergon_site.access.cli.program import typed
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.texts import sentence
 from ergon_site.access.database.clock import database_time
@@ -66,14 +67,14 @@ def findings() -> Iterator[Finding]:
     found = [health.of_row(gate, now) for gate in health.concerning(now)[:SHOWN]]
     for one in found:
         text = f"{one.gate}: {', '.join(sentences(one))}"
-        yield finding.warning("providers", text, "see manage.py breaker show, manage.py quota show")
+        yield finding.warning("providers", text, f"see {typed('breaker show')}, {typed('quota show')}")
     age = health.oldest_letter_age()
     if age is not None and age > STUCK_AFTER.total_seconds():
         count = f"{health.waiting_letters():,} dead letters are not published, the oldest for {span(age)}"
-        yield finding.warning("outbox of providers", count, "check that the broker is up and manage.py maintain runs")
+        yield finding.warning("outbox of providers", count, f"check that the broker is up and {typed('maintain')} runs")
     if waiting := calls.waiting():
         text = f"outcomes that wait on this host for the database: {waiting:,}"
-        hint = "they are settled by the next call or by manage.py maintain; the log says if one cannot be"
+        hint = f"they are settled by the next call or by {typed('maintain')}; the log says if one cannot be"
         yield finding.warning("journal of providers", text, hint)
     for row in ProviderPolicyRow.objects.select_related("active").filter(active__isnull=False):
         for message in checks.of_policy(ProviderPolicy.from_dict(row.in_force.policy.to_dict()), None):

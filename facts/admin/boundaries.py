@@ -67,7 +67,7 @@ def _alarmed(row: Boundary) -> dict[str, str]:
     """The subject of an alarm, for the links to both sides of it."""
     if not row.alarm or row.alarm_offset is None:
         return {}
-    shell = f"manage.py boundary skip {' '.join(map(quote, row.zones))} {row.alarm_offset}"
+    shell = f"boundary skip {' '.join(map(quote, row.zones))} {row.alarm_offset}"
     more = f" --through {row.alarm_last}" if row.alarm_last != row.alarm_offset else ""
     return {"offset": f"{row.alarm_offset:,}", "command": f"{shell}{more} --reason '…'"}
 

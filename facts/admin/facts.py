@@ -149,4 +149,4 @@ class FactsPage(WrittenPage):
 
 @registered(ForwardedFact)
 class ForwardedFactsPage(WrittenPage):
-    empty_text = "No facts handed over yet: manage.py forward does this."
+    empty_text = "No facts handed over yet. The command forward does this."

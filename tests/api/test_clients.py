@@ -156,7 +156,7 @@ def test_the_command_prints_the_token_alone_and_can_rotate_it(
     ("arguments", "words"),
     [
         (["x"], "A client needs at least one scope"),
-        (["x", "--target-zone", "a"], "A client needs at least one scope"),
+        (["x", "--target-zone", "local"], "A client needs at least one scope"),
         (["x", "--scope", "platform", "--expires", "9", "--never-expires"], "not allowed with argument"),
         (["x", "--scope", "everything"], "unknown scope 'everything'"),
         (["x", "--rotate"], "no API client named 'x'"),

@@ -81,6 +81,16 @@ def test_the_docs_page_loads_nothing_from_elsewhere(client: Client) -> None:
     assert "swagger-ui" in page
     assert "//cdn" not in page
     assert "https://" not in page
+    assert 'href="/admin/"' in page, "a way back to the console"
+
+
+def test_every_operation_has_a_summary_of_its_own(client: Client) -> None:
+    paths = client.get("/api/schema/?format=json").json()["paths"]
+    summaries = {
+        f"{method} {path}": one.get("summary") for path, found in paths.items() for method, one in found.items()
+    }
+    assert [operation for operation, summary in summaries.items() if not summary] == []
+    assert len(set(summaries.values())) == len(summaries)
 
 
 def test_lists_come_in_pages_by_cursor_newest_first(api: Client) -> None:
@@ -121,7 +131,7 @@ def test_not_ready_while_a_migration_waits(client: Client, db: None) -> None:
         cursor.execute("DELETE FROM django_migrations WHERE app = 'access' AND name = %s", cursor.fetchone())
     answer = client.get("/readyz")
     assert answer.status_code == 503
-    assert answer.json()["checks"]["migrations"] == "1 waiting: run manage.py migrate"
+    assert answer.json()["checks"]["migrations"] == "1 waiting: run the command migrate"
 
 
 @pytest.mark.parametrize(

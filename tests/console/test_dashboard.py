@@ -155,7 +155,7 @@ def test_the_longest_queues_are_drawn(browse: Client, orders: Pipeline) -> None:
 
 
 def test_the_backlog_of_the_last_hour_or_day_is_drawn(browse: Client, orders: Pipeline) -> None:
-    assert "Backlog: No samples: manage.py maintain takes one a minute." in read(browse)
+    assert "Backlog: No samples: the command maintain takes one a minute." in read(browse)
     now = timezone.now()
     transactions.submit_many("orders", [{"payload": {}, "available_at": now - timedelta(minutes=7)} for _ in range(5)])
     assert depth.sample() == 1

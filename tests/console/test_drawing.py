@@ -61,7 +61,7 @@ def test_what_waited_is_drawn_at_its_most_and_broken_where_nobody_looked() -> No
 
 def test_a_backlog_that_nobody_looked_at_says_who_would_look() -> None:
     told = {chart.summary for chart in charts.of_waiting([None, None], 1)}
-    assert told == {"No samples: manage.py maintain takes one a minute."}
+    assert told == {"No samples: the command maintain takes one a minute."}
 
 
 def test_an_empty_backlog_is_said_in_words() -> None:

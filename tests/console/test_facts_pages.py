@@ -85,7 +85,7 @@ def test_empty_lists_say_what_would_fill_them(browse: Client) -> None:
         "consumer": "before its first fetch",
         "zone": "Create two zones",
         "fact": "POST /api/v1/facts",
-        "forwardedfact": "manage.py forward",
+        "forwardedfact": "The command forward",
         "artifact": "PUT /api/v1/objects",
     }.items():
         text = records.read(browse, f"{FACTS}{name}/")

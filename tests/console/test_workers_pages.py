@@ -66,7 +66,7 @@ def test_a_worker_that_has_not_been_heard_of_for_a_lease_is_silent(browse: Clien
 
 
 def test_an_empty_list_says_how_to_start_one(browse: Client) -> None:
-    assert "manage.py consume starts one" in browse.get("/admin/engines/worker/").content.decode()
+    assert "The command consume starts one" in browse.get("/admin/engines/worker/").content.decode()
 
 
 def test_workers_are_only_looked_at(browse: Client) -> None:

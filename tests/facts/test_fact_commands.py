@@ -203,6 +203,9 @@ def test_the_forwarder_runs_until_it_is_told_to_stop_and_says_what_it_does() -> 
 
 
 def test_a_client_that_is_made_for_the_boundary_has_its_four_scopes() -> None:
+    provisioning.create_zone(PLANT, by="tests")
+    with pytest.raises(CommandError, match=r"There is no zone 'Plant B'; there are: .*Plant A"):
+        run("create_api_client", "typo", "--zone", "Plant B", "--target-zone", PLANT)
     for options in (["--zone", PLANT], ["--consumer", "erp"], ["--bucket", "files"]):
         run("create_api_client", options[1], *options)
         client = ApiClient.objects.get(name=options[1])

@@ -55,7 +55,7 @@ class Command(EngineCommand):
         self._pipeline = found.name
         if not any(found.name in worker.pipelines for worker in workers.alive()):
             warn_if_unrunnable(self, found)
-        self._count = 0
+        self._count = self._new = 0
         if payload is not UNSET:
             self._submit([Line(1, Draft(payload))])
             return
@@ -69,6 +69,7 @@ class Command(EngineCommand):
             for batch, trouble in _batches(lines):
                 submitted, refused = self._send(batch)
                 self._count += len(submitted)
+                self._new += sum(one.is_new for one in submitted)
                 progress.end()
                 if submitted:
                     texts = (as_json(one._asdict()) if self.is_json else one.id for one in submitted)
@@ -78,7 +79,8 @@ class Command(EngineCommand):
                 if error := refused or trouble:
                     msg = f"{error}; {self._count:,} submitted before it, nothing from it on"
                     raise CommandError(msg)
-            progress.conclude()
+            known = self._count - self._new
+            progress.conclude(f"{self._new:,} new, {known:,} already there" if known else "")
         except KeyboardInterrupt:
             self.stderr.write(f"interrupted: {self._count:,} submitted")
             raise

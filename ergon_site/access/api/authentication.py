@@ -77,7 +77,11 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
     name = "token"
 
     def get_security_definition(self, auto_schema: object) -> dict[str, str]:
-        return {"type": "http", "scheme": "bearer", "description": "Made by `manage.py create_api_client`."}
+        return {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "Made in the console or by the command `create_api_client`.",
+        }
 
 
 class CertificateScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

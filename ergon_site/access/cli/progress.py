@@ -62,10 +62,11 @@ class ProgressBar:
 
     close = end
 
-    def conclude(self) -> None:
+    def conclude(self, told: str = "") -> None:
         """Leave a line that says what was done, where the output itself went elsewhere."""
         if self._line.is_live:
-            self._line.leave(f"{self._count:,} {self._done} in {time.monotonic() - self._started:.1f} s")
+            told = told or f"{self._count:,} {self._done}"
+            self._line.leave(f"{told} in {time.monotonic() - self._started:.1f} s")
 
 
 def text(count: int, done: str, elapsed: float, *, fraction: float | None = None, total: int | None = None) -> str:

@@ -13,7 +13,6 @@ from django.utils import timezone
 from ergon_site.access import pending_migrations
 from ergon_site.access.checks import TAG
 from ergon_site.access.cli.commands import VerbCommand, as_json
-from ergon_site.access.cli.program import typed
 from ergon_site.access.cli.progress import LiveLine
 
 
@@ -45,9 +44,8 @@ class ServiceCommand(VerbCommand):
 
     def prepare(self, metrics_port: int | None) -> None:
         connection.ensure_connection()
-        if missing := pending_migrations.migrations():
-            msg = f"{len(missing)} migrations are not applied: run {typed('migrate')}"
-            raise CommandError(msg, returncode=os.EX_UNAVAILABLE)
+        if hint := pending_migrations.hint():
+            raise CommandError(hint, returncode=os.EX_UNAVAILABLE)
         serve_metrics(metrics_port)
         self.line, self.printing = LiveLine(self.stdout), RLock()
 

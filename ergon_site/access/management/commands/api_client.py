@@ -66,6 +66,7 @@ class Command(VerbsCommand):
             raise CommandError(msg)
         lists = {one: getattr(client, one) if options[one] is None else options[one] for one in LISTS}
         grant = Grant(**lists, rate=client.rate if rate is None else rate or None)
+        clients.check_zones([*(options["zones"] or ()), *(options["target_zones"] or ())])
         client = clients.amend(client.pk, grant, by=actor())
         told = {"name": name, **{one: getattr(client, one) for one in (*LISTS, "rate")}}
         granted = [f"  {one.replace('_', ' ')}: {cell_text(told[one])}" for one in (*LISTS, "rate") if told[one]]

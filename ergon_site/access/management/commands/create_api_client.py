@@ -72,6 +72,7 @@ class Command(BaseCommand):
                 issued = clients.rotate(clients.find(name).pk, by=actor(), **terms)
             else:
                 grant = Grant(**{f"{one}s": given[one] for one in LISTS}, rate=given["rate"])
+                clients.check_zones([*given["zone"], *given["target_zone"]])
                 terms = {"lifetime": given["expires"], "certificate": given["certificate"]}
                 issued = clients.create(name, grant, by=actor(), **terms)
         self.stdout.write(issued.token.text)
