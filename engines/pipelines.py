@@ -118,7 +118,8 @@ def turn(row: Row, verb: str, *, by: str, reason: str, **also: Any) -> Row:
     paused = {"paused_at": Now(), "paused_by": by, "pause_reason": reason}
     resumed = {"paused_at": None, "paused_by": "", "pause_reason": ""}
     rows.filter(pk=row.pk).update(**(paused if verb == "pause" else resumed), **also)
-    audit.record(actor=by, action=f"{noun}.{verb}", target=f"{noun} {row.name}", reason=reason)
+    states: dict[str, Any] = {"before": {"paused": row.paused_at is not None}, "after": {"paused": verb == "pause"}}
+    audit.record(actor=by, action=f"{noun}.{verb}", target=f"{noun} {row.name}", reason=reason, **states)
     row.refresh_from_db()
     return row
 

@@ -48,6 +48,7 @@ def _turn(act: Act, title: str, description: str, keep: str = "") -> Any:
 
 @registered(BulkOperation)
 class BulkPage(ListedPage):
+    audited = r"bulk operation (?P<pk>\d{1,18})"
     related = ("group",)
     detail_template = "console/bulk.html"
     live_template = "console/bulk_live.html"

@@ -59,6 +59,7 @@ def _sentence(letter: DeadLetter) -> str:
 
 @registered(DeadLetter)
 class LettersPage(ReplayablePage):
+    audited = r"dead letter (?P<pk>\d{1,18}) of .*"
     related = ("group",)
     detail_template = "console/dead_letter.html"
     list_before_template = "console/groups_link.html"

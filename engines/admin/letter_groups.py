@@ -121,6 +121,7 @@ def _decide(act: Act, title: str, description: str) -> Any:
 
 @registered(DeadLetterGroup)
 class GroupsPage(ListedPage):
+    audited = r"dead-letter group (?P<pk>\d{1,18}): .*"
     detail_template = "console/letter_group.html"
     actions_detail: ClassVar = ("mute", "resolve", "reopen", "replay_all", "discard_all")
     list_display: ClassVar = ("error", "state_word", "where", "kind", "open_of", "seen", "day")

@@ -81,6 +81,7 @@ CHANGE = {
 
 @registered(Pipeline)
 class PipelinesPage(PausablePage):
+    audited = r"pipeline (?P<name>.+)"
     related = ("policy__active",)
     new = staticmethod(pipelines.create)
     actions_detail = ("pause", "resume", "submit_test", "edit")

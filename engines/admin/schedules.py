@@ -100,6 +100,7 @@ def is_late(row: Schedule) -> bool:
 
 @registered(Schedule)
 class SchedulesPage(PausablePage):
+    audited = r"schedule (?P<name>.+)"
     related = ("pipeline",)
     new = staticmethod(schedules.create)
     detail_template = "console/schedule.html"

@@ -84,6 +84,7 @@ def _progress(progress: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 @registered(TransactionRecord)
 class TransactionsPage(ReplayablePage):
+    audited = r"transaction (?P<uid>.+)"
     related = ("pipeline",)
     detail_template = "console/transaction.html"
     list_before_template = "console/search_note.html"

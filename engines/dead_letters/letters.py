@@ -88,7 +88,8 @@ def discard(letter_id: int, *, by: str, reason: str) -> DeadLetter:
     """Decide that a dead letter will not be replayed."""
     letter = lock_open(letter_id)
     settle(letter, LetterState.DISCARDED, by=by, reason=reason)
-    audit.record(actor=by, action="dead_letter.discard", target=audit_target(letter), reason=reason)
+    states = {"before": {"state": LetterState.OPEN.value}, "after": {"state": LetterState.DISCARDED.value}}
+    audit.record(actor=by, action="dead_letter.discard", target=audit_target(letter), reason=reason, **states)
     return letter
 
 

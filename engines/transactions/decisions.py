@@ -48,7 +48,8 @@ def cancel(uid: str, *, by: str, reason: str) -> TransactionRecord:
         msg = f"the transaction {uid!r} is {find(uid).word}; only a pending transaction can be cancelled"
         raise NotPendingError(msg)
     count_ends(record.pipeline_id, cancelled=1)
-    audit.record(actor=by, action="transaction.cancel", target=f"transaction {uid}", reason=reason)
+    states = {"before": {"state": State.PENDING.word}, "after": {"state": State.CANCELLED.word}}
+    audit.record(actor=by, action="transaction.cancel", target=f"transaction {uid}", reason=reason, **states)
     return find(uid)
 
 

@@ -237,7 +237,8 @@ def _switch(verb: str, client_id: int, disabled_at: Now | None, *, by: str, reas
         return False
     _forget()
     client = ApiClient.objects.get(pk=client_id)
-    audit.record(actor=by, action=f"api_client.{verb}", target=_target(client), reason=reason)
+    states = {"before": {"disabled": disabled_at is None}, "after": {"disabled": disabled_at is not None}}
+    audit.record(actor=by, action=f"api_client.{verb}", target=_target(client), reason=reason, **states)
     return True
 
 

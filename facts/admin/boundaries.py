@@ -109,6 +109,7 @@ def offset(number: int) -> str:
 
 @registered(Boundary)
 class BoundariesPage(Verbs):
+    audited = r"boundary (?P<from_zone__name>.+) → (?P<to_zone__name>.+)"
     related = ("from_zone", "to_zone")
     actions_detail = ("open_gate", "close_gate", "skip", "limit", "retire")
     new_intro = "Facts flow in one direction. Create two boundaries for both directions."

@@ -78,6 +78,7 @@ RETIRE = {
 
 @registered(Consumer)
 class ConsumersPage(Verbs):
+    audited = r"consumer (?P<name>.+)"
     related = ("boundary__from_zone", "boundary__to_zone")
     actions_detail = ("retire",)
     detail_template = "console/fact_consumer.html"

@@ -36,6 +36,7 @@ class ZoneForm(forms.Form):
 
 @registered(Zone)
 class ZonesPage(Verbs):
+    audited = r"zone (?P<name>.+)"
     actions_detail = ("retire",)
     detail_template = "console/zone.html"
     new_title = "New zone"

@@ -28,6 +28,7 @@ NEW = {
 
 @registered(ProviderPolicyRow)
 class ProviderPoliciesPage(PolicyPage):
+    audited = r"provider policy (?P<provider_name>[^/]+)/(?P<capability>.+)"
     verbs = policies
     new_form = NewPolicyForm
     new_terms = NEW

@@ -12,7 +12,11 @@ from django.db import OperationalError, connection
 from django.test import Client
 
 from engines.admin.pipelines import PipelinesPage
+from engines.models import Pipeline
+from ergon_site.access.models import AuditEntry
 from tests.console import scene
+from tests.console.records import read
+from tests.factories import AuditEntryFactory
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
@@ -87,3 +91,31 @@ def test_an_unexpected_error_is_a_page_that_asks_the_database_for_nothing(
     assert "Something went wrong" in page
     assert "hunter2" not in page
     assert any(record.exc_info and "hunter2" in str(record.exc_info[1]) for record in caplog.records)
+
+
+def test_the_audit_log_leads_to_what_it_names_and_tells_each_changed_field(
+    browse: Client, hire: Callable[[str], User]
+) -> None:
+    scene.fill()
+    hire("auditor")
+    led = {}
+    for entry in AuditEntry.objects.all():
+        answer = browse.get(f"/admin/access/auditentry/{entry.pk}/target/")
+        led[entry.target.split(" ")[0]] = answer.headers["Location"].split("/")[3]
+    assert led.items() >= {
+        *(("pipeline", "pipeline"), ("policy", "policy"), ("schedule", "schedule"), ("bulk", "bulkoperation")),
+        *(("zone", "zone"), ("boundary", "boundary"), ("consumer", "consumer"), ("API", "apiclient"), ("rank", "gate")),
+        ("provider", "providerpolicyrow"),
+    }
+    entry = AuditEntry.objects.get(action="pipeline.pause")
+    assert f'href="/admin/access/auditentry/{entry.pk}/target/"' in read(browse, "/admin/access/auditentry/")
+    page = read(browse, f"/admin/access/auditentry/{entry.pk}/change/")
+    assert re.search(r"<code>paused</code>.*<del>false</del>.*<ins>true</ins>", page, re.DOTALL)
+    assert f'href="/admin/engines/pipeline/{Pipeline.objects.get(name="archive").pk}/change/"' in page
+    browse.force_login(User.objects.get(username="auditor"))
+    made = AuditEntry.objects.get(action="api_client.create")
+    page = read(browse, f"/admin/access/auditentry/{made.pk}/change/")
+    assert "/admin/access/apiclient/" not in page, "an auditor may not see clients"
+    gone = AuditEntryFactory.create(target="pipeline that was")
+    answer = browse.get(f"/admin/access/auditentry/{gone.pk}/target/", follow=True)
+    assert "There is no pipeline that was any more." in answer.content.decode()

@@ -56,6 +56,7 @@ ENABLE = {"title": "Enable the client", "description": "Tokens that have not exp
 
 @registered(ApiClient)
 class ClientsPage(ConsolePage):
+    audited = r"API client (?P<name>.+)"
     view_right = edit_right = Right.ADMINISTER
     list_display = ("name", "scope_list", "state", "last_used", "made", "created_by")
     list_filter: ClassVar = [StateFilter]

@@ -32,6 +32,7 @@ class UsersPage(ConsolePage, UserAdmin):
     """Users are deactivated, not deleted: the audit log goes on naming them."""
 
     view_right = edit_right = Right.ADMINISTER
+    audited = r"person (?P<username>.+)"
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
@@ -83,12 +84,14 @@ class UsersPage(ConsolePage, UserAdmin):
         audit.record(actor=actor(request), action="person.create", target=f"person {obj.username}")
 
     def log_change(self, request: HttpRequest, obj: User, message: Any) -> Any:
+        before = getattr(request, "before", None)
         audit.record(
             actor=actor(request),
             action="person.change",
-            target=f"person {obj.username}",
-            before=getattr(request, "before", None),
-            after=_standing(obj) | {"changes": message},
+            target=f"person {before['username'] if before else obj.username}",
+            before=before,
+            # The page of a password changes nothing else.
+            after=_standing(obj) if before else {"password": "changed"},
         )
 
 
@@ -112,4 +115,6 @@ class RolesPage(ConsolePage):
 
 def _standing(person: User) -> dict[str, Any]:
     roles = sorted(person.groups.values_list("name", flat=True))
-    return {"active": person.is_active, "staff": person.is_staff, "superuser": person.is_superuser, "roles": roles}
+    names = {name: getattr(person, name) for name in ("username", "first_name", "last_name", "email")}
+    flags = {"active": person.is_active, "staff": person.is_staff, "superuser": person.is_superuser}
+    return {**names, **flags, "roles": roles}
