@@ -91,6 +91,7 @@ THEME: dict[str, Any] = {
     "SITE_URL": None,
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda _: static("ergon/favicon.svg")}],
     "STYLES": [lambda _: static("ergon/console.css"), lambda _: static("ergon/lists.css")],
+    "SCRIPTS": [lambda _: static("ergon/forms.js")],
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
     "COLORS": {

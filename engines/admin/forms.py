@@ -30,6 +30,8 @@ from ergon_site.access.core import json_text
 from ergon_site.access.core.texts import sentence
 
 LONGEST_KEPT = 36_500
+# In characters: a longer payload is not edited by hand.
+LONGEST_BEGINNING = 20_000
 PRIORITIES = {"min_value": -(2**31), "max_value": 2**31 - 1}
 LEFT = (
     f"A hidden field ({redaction.HIDDEN}) stands where no field was hidden, or in a list whose length changed. "
@@ -158,9 +160,19 @@ class NewPipelineForm(PipelineForm):
 
 
 class TrialForm(forms.Form):
-    """A transaction to try a pipeline with."""
+    """A transaction to try a pipeline with; it begins with the payload of the newest one that has ended."""
 
     payload = JsonField(max_length=2_000_000, initial={}, help_text="Any JSON value.")
+
+    def __init__(self, data: Any, last: Any, redacted: list[str]) -> None:
+        shown = redaction.redact(last, redacted, stand_in="")
+        begins = last is not None and len(json.dumps(shown)) <= LONGEST_BEGINNING
+        super().__init__(data, initial={"payload": shown} if begins else {})
+        emptied = redaction.hidden_in(last, redacted) if begins else []
+        if emptied:
+            self.fields["payload"].help_text = f"Hidden fields are left empty, fill them in: {', '.join(emptied)}."
+        elif begins:
+            self.fields["payload"].help_text = "The payload of the newest transaction that has ended."
 
 
 def values_of(pipeline: Pipeline) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from engines.models import Pipeline, Policy
+from engines.models import Pipeline, Policy, TransactionRecord
 
 
 def rows(model: str, **filters: Any) -> str:
@@ -24,3 +24,7 @@ def pipeline(row: Pipeline) -> str:
 
 def policy(row: Policy) -> str:
     return reverse("ergon:engines_policy_change", args=[row.pk])
+
+
+def transaction(row: TransactionRecord) -> str:
+    return reverse("ergon:engines_transactionrecord_change", args=[row.pk])

@@ -5,10 +5,9 @@ from typing import Any, ClassVar
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.utils.html import format_html
 from unfold.decorators import action, display
 
-from engines import pipelines
+from engines import pipelines, transactions
 from engines.admin import links
 from engines.admin.forms import NewPipelineForm, PipelineForm, TrialForm, values_of
 from engines.admin.parts import Act
@@ -16,6 +15,7 @@ from engines.admin.pausing import PAUSE, RESUME, PausablePage, PausedFilter, by_
 from engines.models import Pipeline
 from engines.reads import explain, status
 from engines.reads.status import Standing
+from engines.reads.transactions import last_payload
 from ergon_site.access.console import drawing
 from ergon_site.access.console.buttons import bar
 from ergon_site.access.console.cells import anchor, column, with_note
@@ -150,13 +150,14 @@ class PipelinesPage(PausablePage):
 
     @action(description="Submit a test", url_path="submit-test", permissions=["operate"])
     def submit_test(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        row, form = self.row(request, object_id), TrialForm(request.POST or None)
+        row = self.row(request, object_id)
+        last = None if request.POST else last_payload(row)
+        form = TrialForm(request.POST or None, last, row.redacted)
 
         def submit() -> HttpResponse:
             uid = pipelines.submit_test(row.name, form.cleaned_data["payload"], by=actor(request)).id
-            link = anchor(links.rows("transactionrecord", q=uid), uid)
-            messages.success(request, format_html("Submitted as {}.", link))
-            return redirect(self.address(row.pk))
+            messages.success(request, f"Submitted as {uid}.")
+            return redirect(links.transaction(transactions.find(uid)))
 
         submitted = self.attempt(form, submit)
         return submitted or self.page(request, "console/form.html", f"Test {row}", row, form=form, **TRY)

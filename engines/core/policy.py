@@ -19,9 +19,9 @@ from engines.core.rules import (
     Policy,
     means,
     nested,
+    reserved,
 )
 
-RESERVED = "Reserved: validated, not used yet."
 LOOP_TIME = means("Time limit of the whole loop.", "seconds")
 LOOP_LIMIT = means("The loop ends after starting this many transactions.", "in all")
 TRANSACTION_TIME = means("Time limit of one transaction, all steps and delays included.", "seconds")
@@ -58,8 +58,8 @@ class ConcurrencyPolicy(Policy):
     """The number of transactions that run at once."""
 
     value: int = field(default=1, metadata=WHOLE | means("Number of transactions that run at once.", "at once"))
-    min: int | None = field(default=None, metadata=WHOLE_OR_NONE | means(RESERVED, "at once"))
-    max: int | None = field(default=None, metadata=WHOLE_OR_NONE | means(RESERVED, "at once"))
+    min: int | None = field(default=None, metadata=WHOLE_OR_NONE | reserved("at once"))
+    max: int | None = field(default=None, metadata=WHOLE_OR_NONE | reserved("at once"))
 
     def check(self) -> None:
         if self.min is not None and self.min > self.value:
@@ -76,9 +76,9 @@ class BatchPolicy(Policy):
         default=1,
         metadata=WHOLE | means("Number of transactions that are fetched or produced at a time.", "each"),
     )
-    min_size: int | None = field(default=None, metadata=WHOLE_OR_NONE | means(RESERVED, "each"))
-    max_size: int | None = field(default=None, metadata=WHOLE_OR_NONE | means(RESERVED, "each"))
-    interval: float = field(default=0.0, metadata=DURATION | means(RESERVED, "seconds"))
+    min_size: int | None = field(default=None, metadata=WHOLE_OR_NONE | reserved("each"))
+    max_size: int | None = field(default=None, metadata=WHOLE_OR_NONE | reserved("each"))
+    interval: float = field(default=0.0, metadata=DURATION | reserved("seconds"))
     oldest_first_every: int | None = field(
         default=None,
         metadata=WHOLE_OR_NONE
@@ -105,7 +105,7 @@ class EmptyQueuePolicy(Policy):
         metadata=FACTOR | means("Factor by which the delay grows with each consecutive empty fetch.", "times"),
     )
     backoff_cap: float = field(default=5.0, metadata=DURATION | means("Longest delay; 0 means no cap.", "seconds"))
-    interval: float = field(default=0.0, metadata=DURATION | means(RESERVED, "seconds"))
+    interval: float = field(default=0.0, metadata=DURATION | reserved("seconds"))
 
     def delay(self, empty: int) -> float:
         """The wait after so many empty fetches in a row; 0 is the first."""

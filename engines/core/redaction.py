@@ -13,16 +13,22 @@ HIDDEN = "•••"
 # Deeper than any page shows: below that nothing is told at all.
 DEEPEST = 100
 EVERY = "*"
+_NOTHING = object()
 # What a path asks of a list, where its next part is a place.
 _PLACE = re.compile(r"(?:\[(-?\d{1,9}|\*|)\]|(-?\d{1,9}|\*)(?=[.\[]|$))\.?")
 _BRACKETS = re.compile(r"\[(-?\d{1,9}|\*|)\]")
 
 
-def redact(payload: Any, paths: Iterable[str]) -> Any:
+def redact(payload: Any, paths: Iterable[str], stand_in: str = HIDDEN) -> Any:
     """The payload with a stand-in at every path; what was given stays as it is."""
     for path in paths:
-        payload = _hide(payload, path, DEEPEST)
+        payload = _hide(payload, path, DEEPEST, stand_in)
     return payload
+
+
+def hidden_in(payload: Any, paths: Iterable[str]) -> list[str]:
+    """The paths that hide something in this payload."""
+    return [path for path in paths if next(_at(payload, path, DEEPEST), _NOTHING) is not _NOTHING]
 
 
 def restore(edited: Any, original: Any, paths: Iterable[str]) -> Any:
@@ -135,20 +141,20 @@ def _into(items: Sequence[Any], path: str) -> Iterator[str | None]:
         yield rest if is_meant else None
 
 
-def _hide(value: Any, path: str, depth: int) -> Any:
+def _hide(value: Any, path: str, depth: int, stand_in: str) -> Any:
     if depth == 0:
-        return HIDDEN
+        return stand_in
     if isinstance(value, list):
-        return [_hide_in(item, rest, depth) for item, rest in zip(value, _into(value, path), strict=True)]
+        return [_hide_in(item, rest, depth, stand_in) for item, rest in zip(value, _into(value, path), strict=True)]
     if isinstance(value, dict):
-        return {key: _hide_in(inner, _below(path, key), depth) for key, inner in value.items()}
+        return {key: _hide_in(inner, _below(path, key), depth, stand_in) for key, inner in value.items()}
     return value
 
 
-def _hide_in(inner: Any, rest: str | None, depth: int) -> Any:
+def _hide_in(inner: Any, rest: str | None, depth: int, stand_in: str) -> Any:
     if rest is None:
         return inner
-    return _hide(inner, rest, depth - 1) if rest else HIDDEN
+    return _hide(inner, rest, depth - 1, stand_in) if rest else stand_in
 
 
 def _put_back(edited: Any, original: Any, path: str, depth: int) -> Any:

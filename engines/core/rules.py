@@ -135,6 +135,11 @@ def means(meaning: str, unit: str = "") -> dict[str, Any]:
     return {"meaning": meaning, "unit": unit}
 
 
+def reserved(unit: str) -> dict[str, Any]:
+    """The meaning of a field of the documents that has no effect yet: it is kept, and forms leave it out."""
+    return {**means("Reserved: validated, not used yet.", unit), "is_reserved": True}
+
+
 # What every database, protocol and library takes for a number.
 LARGEST = 2**31 - 1
 # Of a field that older releases do not know: it is left out of what is stored, unless it says something else.

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 from django.db.models import Func, IntegerField, Q
@@ -109,6 +110,16 @@ class StoredSize(Func):
 
     def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
         return self.as_sql(compiler, connection, function="LENGTH", **context)
+
+
+def last_payload(pipeline: Pipeline) -> Any:
+    """The payload of the newest transaction of a pipeline that succeeded or failed; None if there is none."""
+    newest: list[tuple[Any, Any]] = []
+    for state in (State.SUCCEEDED, State.FAILED):
+        # For the index t_list.
+        ended = TransactionRecord.objects.filter(pipeline=pipeline, state=state.value, finished_at__isnull=False)
+        newest += ended.order_by("-created_at", "id").values_list("created_at", "payload")[:1]
+    return max(newest, key=itemgetter(0), default=(None, None))[1]
 
 
 def _conditions(asked: Mapping[str, str], state: State | None, pipelines: Collection[Pipeline]) -> dict[str, Q]:

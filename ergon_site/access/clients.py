@@ -23,7 +23,7 @@ from ergon_site.access.models import ApiClient, ApiToken
 
 OVERLAP = timedelta(hours=1)
 # How long a token lives unless somebody says otherwise.
-LIFETIME = timedelta(days=365)
+LIFETIME = timedelta(days=90)
 # The grants that are plain texts.
 LISTS = ("zones", "target_zones", "consumers", "buckets")
 

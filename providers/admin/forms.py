@@ -1,9 +1,10 @@
 """The forms of the providers' pages."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django import forms
+from django.utils import timezone
 from unfold.widgets import (
     UnfoldAdminDecimalFieldWidget,
     UnfoldAdminIntegerFieldWidget,
@@ -21,8 +22,22 @@ PLAIN = UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"})
 A_DAY = 86_400
 
 
+class MinutesField(forms.FloatField):
+    """A number of minutes, with a few that can be chosen."""
+
+    presets = (("15 min", "15"), ("30 min", "30"), ("1 h", "60"), ("4 h", "240"))
+
+
+class UtcField(forms.DateTimeField):
+    """A time in UTC, whichever zone the site is set to."""
+
+    def to_python(self, value: Any) -> datetime | None:
+        with timezone.override(UTC):
+            return super().to_python(value)
+
+
 class ForceForm(ReasonForm):
-    minutes = forms.FloatField(
+    minutes = MinutesField(
         label="Duration in minutes",
         initial=FORCED_FOR // timedelta(minutes=1),
         required=False,
@@ -31,13 +46,28 @@ class ForceForm(ReasonForm):
         widget=UnfoldAdminDecimalFieldWidget,
         help_text="Then the breaker works normally again.",
     )
+    until = UtcField(
+        label="Or until",
+        required=False,
+        widget=UnfoldAdminTextInputWidget(attrs={"type": "datetime-local"}),
+        help_text="A time in UTC, instead of a duration.",
+    )
     is_endless = forms.BooleanField(label="Until it is reset", required=False, widget=UnfoldBooleanWidget)
-    field_order = ("minutes", "is_endless", "reason")
+    field_order = ("minutes", "until", "is_endless", "reason")
+
+    def clean_until(self) -> datetime | None:
+        until: datetime | None = self.cleaned_data["until"]
+        if until is not None and not timedelta(0) < until - timezone.now() <= LONGEST:
+            msg = f"Must be a time from now on, at most {LONGEST.days:,} days ahead."
+            raise forms.ValidationError(msg)
+        return until
 
     @property
     def lasting(self) -> timedelta | None:
         if self.cleaned_data["is_endless"]:
             return None
+        if until := self.cleaned_data["until"]:
+            return until - timezone.now()  # type: ignore[no-any-return]
         minutes = self.cleaned_data["minutes"]
         return timedelta(minutes=minutes) if minutes else FORCED_FOR
 

@@ -47,7 +47,9 @@ class ProviderPoliciesPage(PolicyPage):
         return active_policy.defaults_of(kind).to_dict() if kind else {}
 
     def layout(self, policy: ProviderPolicyRow) -> Layout:
-        return Layout(rest="Call", drawings={"retry": DRAWING})
+        first = {"Time": ("timeout", "retry_after_ceiling")}
+        unfolded = frozenset({"retry", "breaker"})
+        return Layout(rest="Call", drawings={"retry": DRAWING}, first=first, unfolded=unfolded)
 
     def details(self, request: HttpRequest, row: ProviderPolicyRow) -> dict[str, Any]:
         return {"is_known": row.key in registry.classes()}

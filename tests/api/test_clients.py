@@ -186,7 +186,7 @@ def test_the_command_refuses_in_one_line(arguments: list[str], words: str) -> No
     assert not ApiToken.objects.exists()
 
 
-@pytest.mark.parametrize(("options", "days"), [([], 365), (["--expires", "9"], 9), (["--never-expires"], None)])
+@pytest.mark.parametrize(("options", "days"), [([], 90), (["--expires", "9"], 9), (["--never-expires"], None)])
 def test_a_token_of_the_command_lives_for_a_year_unless_it_is_said_otherwise(
     capsys: pytest.CaptureFixture[str], options: list[str], days: int | None
 ) -> None:

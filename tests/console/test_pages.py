@@ -109,12 +109,12 @@ def test_a_client_without_a_scope_is_refused_at_the_field(browse: Client) -> Non
 
 @pytest.mark.parametrize(
     ("given", "days"),
-    [({}, 365), ({"lifetime": ""}, 365), ({"lifetime": "9"}, 9), ({"lifetime": "9", "is_endless": "on"}, None)],
+    [({}, 90), ({"lifetime": ""}, 90), ({"lifetime": "9"}, 9), ({"lifetime": "9", "is_endless": "on"}, None)],
 )
 def test_a_token_lives_for_a_year_unless_somebody_chooses_otherwise(
     browse: Client, given: dict[str, str], days: int | None
 ) -> None:
-    assert 'name="lifetime" value="365"' in browse.get("/admin/access/apiclient/add/").content.decode()
+    assert 'name="lifetime" value="90"' in browse.get("/admin/access/apiclient/add/").content.decode()
     browse.post("/admin/access/apiclient/add/", {"name": "press", "scopes": ["platform"], **given})
     client = ApiClient.objects.get()
     browse.post(f"/admin/access/apiclient/{client.pk}/rotate/", {"overlap": "600", **given})

@@ -118,7 +118,8 @@ def test_a_test_transaction_is_submitted(browse: Client, pipeline: Pipeline) -> 
     answer = browse.post(address(pipeline, "submit-test"), {"payload": '{"order": 7}'}, follow=True)
     record = TransactionRecord.objects.get()
     assert record.payload == {"order": 7}
-    assert f"/admin/engines/transactionrecord/?q={record.uid}" in answer.content.decode()
+    assert answer.redirect_chain == [(f"/admin/engines/transactionrecord/{record.pk}/change/", 302)]
+    assert f"Submitted as {record.uid}." in answer.content.decode()
     assert AuditEntry.objects.get(action="pipeline.submit_test").actor == "ada"
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from engines.core.redaction import DEEPEST, HIDDEN, covers, is_left, is_within, redact, restore
+from engines.core.redaction import DEEPEST, HIDDEN, covers, hidden_in, is_left, is_within, redact, restore
 
 ORDER = {
     "customer": {"name": "Ada", "email": "ada@example.org"},
@@ -194,3 +194,12 @@ def test_nothing_is_covered_where_nothing_is_hidden() -> None:
 )
 def test_a_path_is_within_those_that_hide_at_least_as_much(path: str, others: list[str], *, is_inside: bool) -> None:
     assert is_within(path, others) is is_inside
+
+
+def test_a_payload_to_begin_with_has_its_hidden_fields_empty_and_named() -> None:
+    payload, paths = (
+        {"order": 7, "customer": {"email": "a@b"}, "items": []},
+        ["customer.email", "items[].price", "iban"],
+    )
+    assert redact(payload, paths, stand_in="") == {"order": 7, "customer": {"email": ""}, "items": []}
+    assert hidden_in(payload, paths) == ["customer.email"]

@@ -1,5 +1,9 @@
 """Values whose fields carry rules: the ways through them, whatever they are made of."""
 
+from typing import Any
+
+import pytest
+
 from engines.core.policy import ConsumerPolicy, FetchPolicy
 from ergon_site.access.core import ruled
 
@@ -26,3 +30,22 @@ def test_values_by_their_ways_come_together_as_the_body_they_were_taken_from() -
     body = ConsumerPolicy().to_dict()
     values = {path: ruled.at(body, path) for path, _ in ruled.leaves(ConsumerPolicy)}
     assert ruled.nested(values) == body
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("steps.process.retry.max_attempts", 1, "1 attempt"),
+        ("steps.process.retry.max_attempts", 1200, "1,200 attempts"),
+        ("steps.process.retry.timeout", 90.0, "1 min 30 s"),
+        ("steps.process.retry.timeout", None, "none"),
+        ("steps.process.retry.backoff_multiplier", 2.5, "2.5 times"),
+        ("loop.streaming", True, "on"),
+        ("loop.streaming", False, "off"),
+        ("steps.fetch.extra", {"queue": "ü"}, '{"queue": "ü"}'),
+        ("steps.fetch.connector_name", "erp", "erp"),
+        ("a.field.of.before", 7, "7"),
+    ],
+)
+def test_values_are_told_with_their_units(path: str, value: Any, words: str) -> None:
+    assert ruled.words(ConsumerPolicy, path, value) == words

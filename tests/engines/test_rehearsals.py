@@ -45,7 +45,7 @@ def pipeline(request: pytest.FixtureRequest) -> Pipeline:
     return made
 
 
-def total(result: dict[str, Any]) -> Rehearsal:
+def total(result: Any) -> Rehearsal:
     return Rehearsal.from_dict(result["total"])
 
 

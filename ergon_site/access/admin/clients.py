@@ -131,7 +131,9 @@ class ClientsPage(ConsolePage):
         return done(self.address(object_id))
 
     def _show_once(self, request: HttpRequest, issued: Issued) -> HttpResponse:
-        return self.page(request, "console/token_issued.html", f"Token of {issued.client}", issued=issued)
+        expires_at = ApiToken.objects.values_list("expires_at", flat=True).get(prefix=issued.token.prefix)
+        shown: dict[str, Any] = {"issued": issued, "expires_at": expires_at}
+        return self.page(request, "console/token_issued.html", f"Token of {issued.client}", **shown)
 
     def _is_enabled(self, request: HttpRequest, object_id: str | None) -> bool:
         client = self.get_object(request, object_id or "")

@@ -1,16 +1,22 @@
 """Values whose fields carry their rules, and the ways through them: what the forms of policies are made from."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, fields
 from typing import Any, ClassVar, Protocol, Self
+
+from ergon_site.access.core.durations import exact_span
+
+SECONDS = "seconds"
 
 
 class Ruled(Protocol):
     """The content of a policy version: a frozen dataclass, JSON in and out.
 
     The metadata of each field are its `bound` in words, the `check` of a value, whether it is `optional`, its `meaning`
-    and its `unit`; a part, made of fields itself, names its class as `kind`. What breaks a rule is refused with a
-    ValueError whose message begins with the name of the class and the way to the field.
+    and its `unit`; a part, made of fields itself, names its class as `kind`, and a field without effect `is_reserved`.
+    What breaks a rule is refused with a ValueError whose message begins with the name of the class and the way to the
+    field.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -64,3 +70,23 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
             inner = inner.setdefault(step, {})
         inner[name] = value
     return body
+
+
+def words(kind: type[Ruled], path: str, value: Any) -> str:
+    """A value as people read it: with its unit, and "none" where there is none. JSON where no field has that path."""
+    found = dict(leaves(kind)).get(path)
+    unit = found.metadata["unit"] if found else ""
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "on" if value else "off"
+        case int() | float() if unit == SECONDS:
+            return exact_span(value)
+        case int() | float() if unit:
+            return f"{value:,g} {unit.removesuffix('s') if value == 1 else unit}"
+        case int() | float():
+            return f"{value:,}"
+        case str():
+            return value
+    return json.dumps(value, ensure_ascii=False)

@@ -91,20 +91,27 @@ class RuleField(forms.Field):
 
 
 class PolicyForm(forms.Form):
-    """The form of the next version. `expected` is the version that the form was opened with."""
+    """The form of the next version. `expected` is the version that the form was opened with.
+
+    A draft needs no reason yet. Fields that are reserved are no part of the form, and stay as they are.
+    """
 
     expected = forms.IntegerField(widget=forms.HiddenInput)
     reason = WhyField()
 
-    def __init__(self, policy: PolicyRow, data: Mapping[str, Any] | None = None, *, is_open: bool = True) -> None:
+    def __init__(
+        self, policy: PolicyRow, data: Mapping[str, Any] | None = None, *, is_open: bool = True, is_draft: bool = False
+    ) -> None:
         self.kind = policy.value_class
         self.before = policy.content(policy.active).to_dict()
         super().__init__(data, initial={"expected": policy.active.number})
         for path, one in ruled.leaves(self.kind):
-            self.fields[path] = RuleField(one)
             self.initial[path] = ruled.at(self.before, path)
+            if not one.metadata.get("is_reserved"):
+                self.fields[path] = RuleField(one)
         for field in self.fields.values():
             field.disabled = not is_open
+        self.fields["reason"].required = not is_draft
 
     def clean(self) -> dict[str, Any]:
         if not self.errors:
@@ -114,10 +121,15 @@ class PolicyForm(forms.Form):
                 # At the field that the error names.
                 place, _, problem = str(error).partition(" ")
                 path = place.removeprefix(f"{self.kind.__name__}.")
-                self.add_error(path if path in self.fields else None, sentence(problem))
-        if not self.errors and self.body() == self.before:
-            self.add_error(None, "There are no changes from the active version.")
+                told = (path, sentence(problem)) if path in self.fields else (None, f"{path} {problem}.")
+                self.add_error(*told)
         return self.cleaned_data
+
+    def is_changed(self) -> bool:
+        """Whether the form is valid and says something new; one that does not is wrong."""
+        if self.is_valid() and self.body() == self.before:
+            self.add_error(None, "There are no changes from the active version.")
+        return self.is_valid()
 
     def body(self) -> dict[str, Any]:
         """The policy that the fields say, as JSON."""
@@ -130,8 +142,19 @@ class PolicyForm(forms.Form):
             return None
         return {name.removeprefix(f"{path}."): self._value(name) for name in names}
 
+    def is_default(self, path: str) -> bool:
+        """Whether a field is valid and has its default."""
+        is_wrong = self.is_bound and path in self.errors
+        return not is_wrong and self._value(path) == ruled.at(self.kind().to_dict(), path)
+
+    def with_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What a browser would send of the form with other values in some fields."""
+        sent = {name: self[name].value() for name in self.fields}
+        sent |= {path: self.fields[path].prepare_value(value) for path, value in values.items() if path in self.fields}
+        return {name: value for name, value in sent.items() if value not in (None, False)}
+
     def _value(self, path: str) -> Any:
         before = self.initial[path]
-        value = self.cleaned_data[path] if self.is_bound else before
+        value = self.cleaned_data[path] if self.is_bound and path in self.fields else before
         # 30 and 30.0 are no change.
         return before if type(value) in (int, float) and value == before else value

@@ -1,6 +1,5 @@
 """The versions of a policy as pages show them: what each changed, and the button that puts it in force."""
 
-import json
 from typing import Any
 
 from django.db.models import Model
@@ -8,7 +7,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from ergon_site.access.console.buttons import Button, bar, button
-from ergon_site.access.core import differences
+from ergon_site.access.core import differences, ruled
 from ergon_site.access.core.roles import Right
 from ergon_site.access.policies.models import PolicyRow, VersionRow
 
@@ -23,7 +22,7 @@ def history_context(request: HttpRequest, policy: PolicyRow) -> dict[str, Any]:
         {
             "version": version,
             "address": page(version, "change", version.pk),
-            "changes": _changes(version.changes[:CHANGES]),
+            "changes": in_words(policy, version.changes[:CHANGES]),
             "not_shown": max(0, len(version.changes) - CHANGES),
             "button": activation(request, policy, version),
         }
@@ -37,7 +36,7 @@ def history_context(request: HttpRequest, policy: PolicyRow) -> dict[str, Any]:
 def between(policy: PolicyRow, earlier: VersionRow, later: VersionRow) -> list[dict[str, str]]:
     """The differences of two versions; missing fields have their defaults."""
     bodies = (policy.content(version).to_dict() for version in (earlier, later))
-    return _changes(differences.changes(*bodies))
+    return in_words(policy, differences.changes(*bodies))
 
 
 def activation(request: HttpRequest, policy: PolicyRow, version: VersionRow) -> Button | None:
@@ -54,10 +53,15 @@ def page(row: Model, name: str, *args: Any) -> str:
     return reverse(f"ergon:{opts.app_label}_{opts.model_name}_{name}", args=args)
 
 
-def _changes(changes: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """Changes with their values as JSON."""
-    sides = ("before", "after")
+def in_words(policy: PolicyRow, changes: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """Changes with their values as people read them, and what each field means."""
+    kind, sides = policy.value_class, ("before", "after")
+    meanings = {path: one.metadata["meaning"] for path, one in ruled.leaves(kind)}
     return [
-        {"path": one["path"], **{side: json.dumps(one[side]) if side in one else "nothing" for side in sides}}
+        {
+            "path": one["path"],
+            "meaning": meanings.get(one["path"], ""),
+            **{side: ruled.words(kind, one["path"], one[side]) if side in one else "nothing" for side in sides},
+        }
         for one in changes
     ]

@@ -1,0 +1,31 @@
+// Buttons that fill in a field: [data-fills] names the field, the button's value is what it gets.
+document.addEventListener("click", ({ target }) => {
+  const button = target.closest("[data-fills]");
+  const field = button && document.getElementById(button.dataset.fills);
+  if (!field) return;
+  field.value = button.value;
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+  field.focus();
+});
+
+// [data-copy] copies the text of the element that it names. Where the browser does not let it, the text is selected.
+async function copy(button) {
+  const source = document.getElementById(button.dataset.copy);
+  const word = button.parentElement.querySelector("[data-copied]");
+  try {
+    await navigator.clipboard.writeText(source.textContent);
+    word.textContent = "Copied.";
+  } catch {
+    getSelection().selectAllChildren(source);
+    word.textContent = "Selected: press Ctrl+C to copy.";
+  }
+}
+
+document.addEventListener("click", ({ target }) => {
+  const button = target.closest("[data-copy]");
+  if (button) copy(button);
+});
+
+document.addEventListener("DOMContentLoaded", () => {
+  for (const button of document.querySelectorAll("[data-copy]")) button.hidden = false;
+});
