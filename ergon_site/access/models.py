@@ -12,6 +12,7 @@ from ergon_site.access.core.roles import MEANINGS
 # How PostgreSQL finds a text by its beginning; and a time, and a number.
 BEGINNING = ("varchar_pattern_ops", "timestamptz_ops", "int8_ops")
 LONGEST_TARGET = 300
+LONGEST_KEY = 200
 
 
 class ConsoleRights(models.Model):
@@ -118,6 +119,26 @@ class AuditEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.actor} {self.action} {self.target}"
+
+
+class AcknowledgedItem(models.Model):
+    """An attention item that somebody knows of, as it was then. Once it is worse the dashboard shows it again."""
+
+    key = models.CharField(max_length=LONGEST_KEY, unique=True)
+    cause = models.CharField(max_length=LONGEST_KEY, help_text="Which occurrence of the item it was.")
+    severity = models.SmallIntegerField()
+    count = models.BigIntegerField(help_text="How much it affected.")
+    is_capped = models.BooleanField(help_text="Whether the number is a lower limit.")
+    until = models.DateTimeField()
+    by = models.CharField(max_length=150)
+    reason = models.TextField()
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        verbose_name = "acknowledged item"
+
+    def __str__(self) -> str:
+        return f"{self.key} until {self.until:%Y-%m-%d %H:%M}"
 
 
 class FailedLogins(models.Model):

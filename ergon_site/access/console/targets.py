@@ -94,5 +94,8 @@ def _rows(model: type[Model], named: Collection[Named]) -> QuerySet[Any, Any]:
     name = Concat(*between, output_field=TextField()) if len(texts) > 1 else texts[0]
     which = Q(*(Q(**dict(zip(columns, one.values, strict=True))) for one in wanted), _connector=Q.OR)
     label = Value(model._meta.label, output_field=TextField())  # noqa: SLF001
-    rows = model._default_manager.filter(which).order_by()  # noqa: SLF001
-    return rows.annotate(label_=label, key_=Cast("pk", TextField()), name_=name).values_list("label_", "key_", "name_")
+    rows: Any = model._default_manager.filter(which).order_by()  # noqa: SLF001
+    found: QuerySet[Any, Any] = rows.annotate(label_=label, key_=Cast("pk", TextField()), name_=name).values_list(
+        "label_", "key_", "name_"
+    )
+    return found
