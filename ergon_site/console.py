@@ -1,6 +1,6 @@
 """The console: Django's admin as the one place for operators."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from ergon_site.access.console.pages import PAGES, holds
 from ergon_site.access.console.password_forms import LoginForm, PasswordForm
 from ergon_site.access.core.roles import Right
 from ergon_site.console_templates import rendered
-from ergon_site.dashboard import page as dashboard
+from ergon_site.dashboard import acknowledging, badges, page as dashboard
 from ergon_site.error_pages import in_shell
 
 APPS = ("ergon_site.access", "engines", "providers", "facts")
@@ -82,6 +82,13 @@ ENTRIES = {
     "Integrate": [Entry("API reference", "integration_instructions", "ergon-api-reference")],
 }
 MENU = list(ENTRIES.items())
+
+
+def _static(name: str) -> Callable[[HttpRequest], str]:
+    """The address of a file of the console, as the theme asks for it."""
+    return lambda _: static(f"ergon/{name}")
+
+
 # What the theme looks up in the settings, under the name that a site gives it.
 THEME: dict[str, Any] = {
     "SITE_TITLE": "Ergon",
@@ -89,9 +96,9 @@ THEME: dict[str, Any] = {
     "SITE_SUBHEADER": "Work that must not get lost",
     "SITE_SYMBOL": "conveyor_belt",
     "SITE_URL": None,
-    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda _: static("ergon/favicon.svg")}],
-    "STYLES": [lambda _: static("ergon/console.css"), lambda _: static("ergon/lists.css")],
-    "SCRIPTS": [lambda _: static("ergon/forms.js")],
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": _static("favicon.svg")}],
+    "STYLES": [_static("console.css"), _static("lists.css"), _static("dashboard.css")],
+    "SCRIPTS": [_static("forms.js"), _static("badges.js")],
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
     "COLORS": {
@@ -155,6 +162,9 @@ class Console(UnfoldAdminSite):
     def get_urls(self) -> list[URLPattern]:
         own = [
             path("live/", self.admin_view(self.live), name="live"),
+            path("badges/", self.admin_view(badges.view), name="badges"),
+            path("attention/acknowledge/", self.admin_view(self.acknowledge), name="attention_acknowledge"),
+            path("attention/withdraw/", self.admin_view(self.withdraw), name="attention_withdraw"),
             path("engines/executor/", self.admin_view(self.executors), name="engines_executor_list"),
             path("engines/executor/live/", self.admin_view(self.executors_live), name="engines_executor_live"),
         ]
@@ -183,6 +193,12 @@ class Console(UnfoldAdminSite):
 
     def live(self, request: HttpRequest) -> TemplateResponse:
         return TemplateResponse(request, "console/dashboard_live.html", dashboard.page_context(request))
+
+    def acknowledge(self, request: HttpRequest) -> HttpResponse:
+        return acknowledging.acknowledge(request, self.each_context(request))
+
+    def withdraw(self, request: HttpRequest) -> HttpResponse:
+        return acknowledging.withdraw(request, self.each_context(request))
 
     def executors(self, request: HttpRequest) -> TemplateResponse:
         shown = {**self.each_context(request), "title": "Executors", **_executors(request)}
@@ -220,10 +236,18 @@ def console() -> Console:
 
 def menu(request: HttpRequest) -> list[dict[str, Any]]:
     """The sidebar: what this person may see."""
-    groups = []
+    groups, counts = [], badges.by_address(request)
     for title, entries in [*MENU, *_entries_of_the_project(request)]:
         shown = [
-            {"title": entry.title, "icon": entry.icon, "link": link}
+            {
+                "title": entry.title,
+                "icon": entry.icon,
+                "link": link,
+                # Not "badge", which the theme takes for the name of a function.
+                "count": counts.get(entry.address, ""),
+                "count_of": badges.TITLES.get(entry.address, ""),
+                "name": entry.address,
+            }
             for entry in entries
             if holds(request, entry.right) and (link := _address(entry))
         ]

@@ -12,10 +12,12 @@ from ergon_site.access.app_config import require
 require("ergon_site.urls", "django.contrib.admin", "ergon_site.access", "engines")
 
 from ergon_site.console import console  # noqa: E402 (which says less clearly what is missing)
+from ergon_site.dashboard import api as attention  # noqa: E402
 
 # What is called most first: an address is compared with one after the other.
 APPS = ("facts", "engines", "providers", "ergon_site.access")
 api = [one for app in APPS if apps.is_installed(app) for one in import_module(f"{app}.api.urls").urlpatterns]
+api += attention.urlpatterns
 
 urlpatterns: list[Any] = [
     path("api/v1/", include((api, "ergon-api"))),

@@ -1,19 +1,29 @@
 """The figures of the dashboard, which refreshes every few seconds, in a handful of statements."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Case, Count, Q, Sum, When, Window
+from django.db import connection
+from django.db.models import Case, IntegerField, Max, Q, Sum, Value, When, Window
+from django.db.models.functions import Cast
 
 from engines import workers
 from engines.core.states import GroupState
-from engines.models import DeadLetterGroup, Pipeline, TransactionRecord, WaitingSample, Worker
+from engines.models import DeadLetterGroup, Pipeline, Throughput, WaitingSample, Worker
 from engines.reads import depth, status
 from engines.reads.depth import Waiting
 from engines.workers import ALIVE
 
 CONCERNING = (GroupState.OPEN.value, GroupState.REGRESSED.value)
+# A worker stands twice among the owners if it is alive and holds leases. One that was forgotten may still hold some.
+HOLDERS = """
+SELECT w.*, o.held, o.lapsed FROM (
+    SELECT lease_owner AS owner, count(*) AS held, sum(CASE WHEN lease_expires_at < %s THEN 1 ELSE 0 END) AS lapsed
+    FROM engines_transactionrecord WHERE lease_expires_at BETWEEN %s AND %s GROUP BY lease_owner
+    UNION ALL SELECT id, 0, 0 FROM engines_worker WHERE state IN (%s, %s)
+) o LEFT JOIN engines_worker w ON w.id = o.owner
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +67,7 @@ class Pulse:
 
 def take(now: datetime, *, minutes: int, shown: int) -> Pulse:
     """The pulse, with as many groups of dead letters as are to be shown."""
-    held = TransactionRecord.objects.filter(lease_expires_at__range=status.ANY_TIME).order_by("lease_owner")
-    lapsed = Count("pk", filter=Q(lease_expires_at__lt=now))
-    leases: list[Any] = list(held.values("lease_owner").annotate(count=Count("pk"), lapsed=lapsed))
-    owners = {lease["lease_owner"] for lease in leases}
-    known = {worker.pk: worker for worker in Worker.objects.filter(Q(state__in=ALIVE) | Q(pk__in=owners))}
+    holdings, found = _holdings(now)
     # Those that need attention first; each knows the total number.
     concerning = Q(state__in=CONCERNING)
     annotated = DeadLetterGroup.objects.filter(open_count__gt=0).annotate(
@@ -71,16 +77,52 @@ def take(now: datetime, *, minutes: int, shown: int) -> Pulse:
     )
     groups: list[Any] = list(annotated.order_by("is_muted", "-last_seen_at")[:shown])
     counts = groups[0] if groups else None
+    series, samples = _last(minutes, now)
     return Pulse(
         queues=depth.of_all(),
-        workers=[worker for worker in known.values() if workers.is_alive(worker, now)],
-        holdings=[
-            Holding(worker=known.get(lease["lease_owner"]), count=lease["count"], lapsed=lease["lapsed"])
-            for lease in leases
-        ],
+        workers=[worker for worker in found if workers.is_alive(worker, now)],
+        holdings=holdings,
         groups=[group for group in groups if group.state in CONCERNING],
         open_groups=counts.concerning if counts else 0,
         open_letters=counts.open_in_all if counts else 0,
-        series=status.series(minutes, now=now),
-        samples=depth.series(minutes, now=now),
+        series=series,
+        samples=samples,
+    )
+
+
+def _holdings(now: datetime) -> tuple[list[Holding], list[Worker]]:
+    """The leases by worker, and the workers that are alive by their state or hold a lease, by one statement."""
+    times = [connection.ops.adapt_datetimefield_value(at) for at in (now, *status.ANY_TIME)]
+    rows: list[Any] = list(Worker.objects.raw(HOLDERS, [*times, *ALIVE]))
+    held = [Holding(worker=row if row.pk else None, count=row.held, lapsed=int(row.lapsed)) for row in rows if row.held]
+    return held, list({row.pk: row for row in rows if row.pk}.values())
+
+
+def _last(minutes: int, now: datetime) -> tuple[list[dict[str, Any]], list[WaitingSample | None]]:
+    """What ended and what waited in each of the last minutes, by one statement."""
+    this_minute = now.replace(second=0, microsecond=0)
+    since = {"minute__gt": this_minute - timedelta(minutes=minutes)}
+    ended: Any = Throughput.objects.filter(**since).order_by().values("minute")
+    ended = ended.annotate(
+        kind=Value("ended"), ok=Sum("succeeded"), bad=Sum("failed"), spent=Sum("seconds"), most=Max("longest")
+    ).values_list("kind", "minute", "ok", "bad", "spent", "most")
+    waited: Any = WaitingSample.objects.filter(pipeline_id=depth.ALL_PIPELINES, **since).order_by()
+    waited = waited.annotate(kind=Value("waited"), cap=Cast("is_capped", IntegerField()), none=Value(0.0)).values_list(
+        "kind", "minute", "waiting", "cap", "oldest_age", "none"
+    )
+    found = {(kind, minute): numbers for kind, minute, *numbers in ended.union(waited, all=True)}
+    times = [this_minute - timedelta(minutes=minutes - 1 - index) for index in range(minutes)]
+    names = ("ok", "bad", "spent", "most")
+    series = [
+        {"minute": at, **dict(zip(names, found.get(("ended", at), (0, 0, 0.0, 0.0)), strict=True))} for at in times
+    ]
+    return series, [_sample(at, found.get(("waited", at))) for at in times]
+
+
+def _sample(minute: datetime, numbers: Any) -> WaitingSample | None:
+    if numbers is None:
+        return None
+    waiting, cap, oldest_age, _ = numbers
+    return WaitingSample(
+        pipeline_id=depth.ALL_PIPELINES, minute=minute, waiting=waiting, is_capped=bool(cap), oldest_age=oldest_age
     )

@@ -1,24 +1,51 @@
-"""Items that need attention, as the dashboard lists them."""
+"""What an attention item leads to and offers, for the pages that show it."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from ergon_site.access.console.buttons import Button, button
+from ergon_site.access.core.roles import Right
 
 SHOWN_OF_A_KIND = 5
+LONGEST_TITLE = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Concern:
-    """Something that waits for a person."""
+class Act:
+    """An act of a page, offered beside the item: the dialog is the page's own and leads back to the dashboard."""
 
     title: str
-    detail: str
+    name: str
+    key: int
+    right: Right
+
+    def button(self, request: HttpRequest) -> Button:
+        address = f"{reverse(f'ergon:{self.name}', args=[self.key])}?from=dashboard"
+        return button(request, self.title, address, right=self.right)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Face:
+    """Where an item leads to, where the list of all of its kind is, and what can be done about it."""
+
     address: str
-    count: int = 1
+    behind: str = ""
+    acts: tuple[Act, ...] = ()
 
 
-def capped(concerns: Iterator[Concern], behind: str) -> Iterator[Concern]:
-    """The first few of a kind, and a word on the others."""
-    yield from islice(concerns, SHOWN_OF_A_KIND)
-    if others := sum(1 for _ in concerns):
-        yield Concern(title=f"and {others} more like these", detail="", address=behind, count=others)
+def page(name: str, *arguments: object) -> str:
+    return reverse(f"ergon:{name}", args=arguments)
+
+
+def listed(name: str, **filters: Any) -> str:
+    return f"{page(name)}?{urlencode(filters)}"
+
+
+def clock(at: datetime, now: datetime) -> str:
+    """A time of the last day by the clock, an older one with its date."""
+    return f"{at:%H:%M}" if (now - at).total_seconds() < 20 * 3600 else f"{at:%b %d, %H:%M}"

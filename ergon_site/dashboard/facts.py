@@ -1,15 +1,17 @@
-"""Attention items and doctor findings of boundaries and consumers above a warning threshold."""
+"""Attention items, status line and doctor findings of boundaries and consumers above a warning threshold."""
 
-from collections.abc import Callable, Iterator, Mapping
-
-from django.urls import reverse
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from engines.reads.doctor import finding
 from engines.reads.doctor.finding import Finding
+from ergon_site.access.core.attention import Item, Severity
 from ergon_site.access.core.durations import span
+from ergon_site.access.core.roles import Right
 from ergon_site.access.core.texts import sentence
-from ergon_site.dashboard.attention import Concern, capped
+from ergon_site.dashboard.attention import LONGEST_TITLE, Act, Face, listed, page
+from facts.core.gates import Gate
 from facts.core.watching import Worry
+from facts.models import Boundary
 from facts.reads import health
 from facts.reads.health import BoundaryStanding, ConsumerStanding
 
@@ -29,43 +31,101 @@ READER_HINTS = {
     Worry.BACKLOG: READS,
 }
 
+STOPPED = (Worry.ALARM, Worry.GATE)
+FACTS = ("fact", "facts")
+SHOWN = 200
 RESTORE = "upload the same content again under the same key, or restore the file in the storage"
 
 
-def concerns() -> Iterator[Concern]:
+def items(stands: Sequence[BoundaryStanding]) -> Iterator[Item]:
     """An attention item for each boundary and consumer that has faults."""
-    stands = health.of_boundaries()
-    boundaries = (
-        Concern(
-            title=f"{one.boundary}: {first}"[:200],
-            detail=" ".join(map(sentence, [*others, HINTS[one.worries[0]]])),
-            address=reverse("ergon:facts_boundary_change", args=[one.boundary.pk]),
-        )
-        for one in stands
-        if one.worries
-        for first, *others in [[BOUNDARY[worry](one) for worry in one.worries]]
-    )
-    yield from capped(boundaries, reverse("ergon:facts_boundary_changelist"))
-    consumers = (
-        Concern(
-            title=f"The consumer {one.consumer} of {one.consumer.boundary}: {told}"[:200],
-            detail=sentence(READER_HINTS[one.worries[0]]),
-            address=reverse("ergon:facts_consumer_change", args=[one.consumer.pk]),
-        )
-        for one in (reader for each in stands for reader in each.readers)
-        if (told := ", ".join(CONSUMER[worry](one) for worry in one.worries))
-    )
-    yield from capped(consumers, reverse("ergon:facts_consumer_changelist"))
+    for one in stands:
+        if one.worries:
+            yield from _boundary(one)
+        yield from (_consumer(reader) for reader in one.readers if reader.worries)
     if any(one.has_damaged_artifacts for one in stands):
-        damaged = (
-            Concern(
-                title=f"The bytes of the artifact {artifact} are {artifact.damage}"[:200],
+        for artifact in health.damaged()[:SHOWN]:
+            yield Item(
+                key=f"artifact:{artifact.pk}",
+                severity=Severity.CRITICAL,
+                title=f"The bytes of the artifact {artifact} are {artifact.damage}"[:LONGEST_TITLE],
                 detail=sentence(RESTORE),
-                address=reverse("ergon:facts_artifact_change", args=[artifact.pk]),
+                shown=Face(
+                    address=page("facts_artifact_change", artifact.pk),
+                    behind=listed("facts_artifact_changelist", kept="damaged"),
+                ),
             )
-            for artifact in health.damaged()
+
+
+def _boundary(one: BoundaryStanding) -> Iterator[Item]:
+    """The gravest fault of a boundary, and those that follow from it."""
+    boundary, (first, *others) = one.boundary, one.worries
+    # Facts are kept too long because a consumer does not read them.
+    readers = [reader for reader in one.readers if Worry.HOLDING in reader.worries]
+    causes = tuple(f"consumer:{reader.consumer.pk}" for reader in readers) if first is Worry.RETENTION else ()
+    opens = Act(title="Open gate", name="facts_boundary_open_gate", key=boundary.pk, right=Right.OPERATE)
+    key, address = f"boundary:{boundary.pk}", page("facts_boundary_change", boundary.pk)
+    yield Item(
+        key=key,
+        severity=_severity(first, boundary),
+        title=f"{boundary}: {BOUNDARY[first](one)}"[:LONGEST_TITLE],
+        detail=sentence(HINTS[first]),
+        cause=f"{first}: {boundary.alarm or boundary.gate_reason if first in STOPPED else ''}"[:LONGEST_TITLE],
+        caused_by=causes,
+        shown=Face(
+            address=address,
+            behind=page("facts_boundary_changelist"),
+            acts=(opens,) if first in STOPPED and boundary.gate != Gate.RECONCILING else (),
+        ),
+    )
+    for worry in others:
+        yield Item(
+            key=f"flow:{boundary.pk}:{worry}",
+            severity=Severity.NOTICE,
+            title=sentence(BOUNDARY[worry](one))[:LONGEST_TITLE],
+            count=one.handoff.backlog if worry is Worry.BACKLOG else 1,
+            unit=FACTS if worry is Worry.BACKLOG else ("", ""),
+            caused_by=(key,),
+            shown=Face(address=address),
         )
-        yield from capped(damaged, f"{reverse('ergon:facts_artifact_changelist')}?kept=damaged")
+
+
+def _consumer(one: ConsumerStanding) -> Item:
+    told = ", ".join(CONSUMER[worry](one) for worry in one.worries)
+    return Item(
+        key=f"consumer:{one.consumer.pk}",
+        severity=Severity.WARNING,
+        title=f"The consumer {one.consumer} of {one.consumer.boundary}: {told}"[:LONGEST_TITLE],
+        detail=sentence(READER_HINTS[one.worries[0]]),
+        cause=one.worries[0].value,
+        count=max(1, one.flow.backlog),
+        shown=Face(address=page("facts_consumer_change", one.consumer.pk), behind=page("facts_consumer_changelist")),
+    )
+
+
+def _severity(worry: Worry, boundary: Boundary) -> Severity:
+    if worry is Worry.GATE and boundary.gate_by:
+        return Severity.NOTICE
+    is_closed = worry is Worry.GATE and boundary.gate == Gate.AUTONOMOUS
+    return Severity.CRITICAL if is_closed or worry is Worry.ALARM else Severity.WARNING
+
+
+def status(stands: Sequence[BoundaryStanding]) -> str:
+    """The facts in one sentence."""
+    if not stands:
+        return "No boundaries."
+    closed = sum(one.boundary.gate == Gate.AUTONOMOUS for one in stands)
+    behind = sum(bool(one.worries) for one in stands)
+    readers = [reader for one in stands for reader in one.readers]
+    slow = sum(bool(reader.worries) for reader in readers)
+    told = [
+        f"{closed:,} closed" if closed else "",
+        f"{behind - closed:,} above a warning threshold" if behind > closed else "",
+        f"{slow:,} of {len(readers):,} consumers behind" if slow else "",
+    ]
+    count = f"{len(stands):,} {'boundary' if len(stands) == 1 else 'boundaries'}"
+    faults = ", ".join(filter(None, told))
+    return f"{count}: {faults}." if faults else f"{count}, all facts handed over in time."
 
 
 def findings() -> Iterator[Finding]:

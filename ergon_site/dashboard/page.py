@@ -1,41 +1,33 @@
-"""The context of the dashboard."""
+"""The context of the dashboard: attention items, figures, status lines, recent activity."""
 
-import json
-from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from django.apps import apps
 from django.conf import settings
-from django.contrib.auth.models import Group, User
 from django.db import connection
-from django.db.models import Exists, OuterRef, QuerySet, TextField, Value
-from django.db.models.expressions import RawSQL
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.http import urlencode
 
 from engines.conf import settings as engine_settings
-from engines.models import Pipeline
-from engines.reads import dashboard, old_snapshots
-from engines.reads.dashboard import Pulse
-from engines.reads.old_snapshots import Holder
-from ergon_site.access import clients
+from ergon_site.access.console.buttons import Button, bar, button
 from ergon_site.access.console.pages import holds
+from ergon_site.access.console.targets import addresses
+from ergon_site.access.core.attention import Entry, Item, Others, Severity, shorten
 from ergon_site.access.core.roles import Right
 from ergon_site.access.models import AuditEntry
-from ergon_site.dashboard import charts, engines
-from ergon_site.dashboard.attention import SHOWN_OF_A_KIND, Concern, capped
+from ergon_site.dashboard import badges, charts, engines, reading
+from ergon_site.dashboard.attention import SHOWN_OF_A_KIND, clock
+from ergon_site.dashboard.reading import HAS_FACTS, Reading
 
-HAS_FACTS, HAS_PROVIDERS = apps.is_installed("facts"), apps.is_installed("providers")
 if HAS_FACTS:
-    from ergon_site.dashboard import facts
     from facts.conf import settings as fact_settings
-if HAS_PROVIDERS:
-    from ergon_site.dashboard import providers
 
-EXPIRY_NOTICE = timedelta(days=14)
 RECENT = 8
+HOURS = 2 * engines.LAST_HOUR
+TAGS = {Severity.NOTICE: "plain", Severity.WARNING: "warning", Severity.CRITICAL: "bad"}
+OTHERS = {"group": "kinds of failure"}
 
 
 def page_context(request: HttpRequest) -> dict[str, Any]:
@@ -45,85 +37,84 @@ def page_context(request: HttpRequest) -> dict[str, Any]:
         return shown
     span = request.GET.get("span", "")
     minutes, size = charts.SPANS[span if span in charts.SPANS else "hour"]
-    taken = dashboard.take(now, minutes=minutes, shown=SHOWN_OF_A_KIND)
-    concerns = list(_concerns(request, taken, now))
+    found = reading.read(now, minutes=max(minutes, HOURS), is_administrator=holds(request, Right.ADMINISTER))
+    badges.remember(request, found)
+    taken = found.pulse
     return shown | {
-        "concerns": concerns,
-        "concern_count": sum(concern.count for concern in concerns),
-        "figures": [_figure(*one) for one in engines.figures(taken)],
+        **_attention(request, found, now),
+        "figures": list(engines.figures(taken)),
+        "statuses": found.statuses,
         "ground": _ground(),
-        "charts": [*charts.charts_of(taken.series, size), *charts.of_waiting(taken.samples, size)],
+        "charts": [
+            *charts.charts_of(taken.series[-minutes:], size),
+            *charts.of_waiting(taken.samples[-minutes:], size),
+        ],
         "backlog": charts.backlog(taken),
         "crew": engines.crew(taken, now),
         "unshown_crew": max(0, len(taken.workers) - engines.SHOWN_WORKERS),
         "span": "day" if minutes > engines.LAST_HOUR else "hour",
-        "begins_at": taken.series[0]["minute"],
-        "recent": AuditEntry.objects.all()[:RECENT] if holds(request, Right.AUDIT) else None,
+        "begins_at": taken.series[-minutes]["minute"],
+        "recent": _recent(request) if holds(request, Right.AUDIT) else None,
     }
 
 
-def _concerns(request: HttpRequest, taken: Pulse, now: datetime) -> Iterator[Concern]:
-    is_administrator = holds(request, Right.ADMINISTER)
-    told = _attention_rows(now, is_administrator=is_administrator)
-    yield from engines.concerns(taken, now)
-    if HAS_PROVIDERS:
-        yield from providers.concerns((text for kind, _, text in told if kind == "provider"), now)
-    if HAS_FACTS:
-        yield from facts.concerns()
-    holders = (Holder(**one) for kind, _, text in told if kind == "snapshots" for one in json.loads(text))
-    snapshots = (
-        Concern(
-            title=holder.title,
-            detail=f"{holder.detail.capitalize()}. Claims get slower meanwhile: {holder.remedy}",
-            address=reverse("ergon:index"),
-        )
-        for holder in holders
-    )
-    yield from capped(snapshots, reverse("ergon:index"))
-    if is_administrator:
-        expiring = (
-            Concern(
-                title=f"The last token of {name} expires soon",
-                detail=f"Within {EXPIRY_NOTICE.days} days its calls will be refused. Issue a new token.",
-                address=reverse("ergon:access_apiclient_change", args=[key]),
-            )
-            for kind, key, name in told
-            if kind == "client"
-        )
-        yield from capped(expiring, reverse("ergon:access_apiclient_changelist"))
-        without_role = (
-            Concern(
-                title=f"{name} can log in but has no role",
-                detail="Without a role the console shows them nothing.",
-                address=reverse("ergon:auth_user_change", args=[key]),
-            )
-            for kind, key, name in told
-            if kind == "person"
-        )
-        if not User._meta.swapped:  # noqa: SLF001 (a project with users of its own has their pages, too)
-            yield from capped(without_role, reverse("ergon:auth_user_changelist"))
+def _attention(request: HttpRequest, found: Reading, now: datetime) -> dict[str, Any]:
+    """The list of attention items with their buttons, and each reason why one is disabled once."""
+    behind = {one.kind: one.shown.behind for entry in found.board.entries for one in entry.items if one.shown.behind}
+    behind.setdefault("group", reverse("ergon:engines_deadlettergroup_changelist"))
+    shown = [
+        _entry(request, one, now) if isinstance(one, Entry) else _others(one, behind[one.kind])
+        for one in shorten(found.board.entries, SHOWN_OF_A_KIND, found.unread)
+    ]
+    folded = [_entry(request, one, now) for one in found.board.acknowledged]
+    pressed = [one for entry in (*shown, *folded) for one in entry.get("buttons", ())]
+    return {
+        "concerns": shown,
+        "acknowledged": folded,
+        "concern_count": found.count,
+        "concern_total": f"{found.count:,}",
+        "refusals": bar(*pressed)["refusals"],
+    }
 
 
-def _attention_rows(now: datetime, *, is_administrator: bool) -> list[tuple[str, int, str]]:
-    """Attention items from one statement, as kind, key and name.
+def _entry(request: HttpRequest, entry: Entry, now: datetime) -> dict[str, Any]:
+    word = entry.acknowledged
+    act, title = ("withdraw", "Show again") if word else ("acknowledge", "Acknowledge")
+    address = f"{reverse(f'ergon:attention_{act}')}?{urlencode({'key': entry.item.key})}"
+    own = button(request, title, address, right=Right.OPERATE)
+    listed = entry.consequences[:SHOWN_OF_A_KIND]
+    parts = [_item(request, one, now) for one in listed]
+    top = _item(request, entry.item, now)
+    return {
+        **top,
+        "buttons": [*top["buttons"], own, *(one for part in parts for one in part["buttons"])],
+        "own_buttons": [*top["buttons"], own],
+        "severity": entry.severity.word,
+        "tag": TAGS[entry.severity],
+        "summary": entry.summary,
+        "consequences": parts,
+        "unlisted": len(entry.consequences) - len(listed),
+        "acknowledged": word,
+    }
 
-    Provider faults and old snapshots; for administrators also expiring clients and people without a role.
-    """
-    parts: list[QuerySet[Any, Any]] = [providers.rows(now)] if HAS_PROVIDERS else []
-    if connection.vendor == "postgresql":
-        statement, parameters = old_snapshots.as_json(most=2 * SHOWN_OF_A_KIND)
-        holders = RawSQL(statement, parameters, output_field=TextField())  # noqa: S611 (our own)
-        # A statement of Django's is about a table. Where there is no pipeline, there are no claims to slow down.
-        one_row = Pipeline.objects.filter(pk__in=Pipeline.objects.order_by("pk").values("pk")[:1]).order_by()
-        parts.append(one_row.annotate(kind=Value("snapshots"), row=holders).values_list("kind", "pk", "row"))
-    if is_administrator:
-        has_role = Exists(Group.objects.filter(user=OuterRef("pk")))
-        expiring = clients.expiring(EXPIRY_NOTICE).order_by()
-        parts.append(expiring.annotate(kind=Value("client")).values_list("kind", "pk", "name"))
-        if not User._meta.swapped:  # noqa: SLF001 (a project with users of its own has their pages, too)
-            people = User.objects.filter(~has_role, is_active=True, is_staff=True, is_superuser=False).order_by()
-            parts.append(people.annotate(kind=Value("person")).values_list("kind", "pk", "username"))
-    return sorted(parts[0].union(*parts[1:], all=True) if len(parts) > 1 else parts[0] if parts else [])
+
+def _item(request: HttpRequest, item: Item, now: datetime) -> dict[str, Any]:
+    buttons: list[Button] = [act.button(request) for act in item.shown.acts]
+    since = clock(item.since, now) if item.since else ""
+    told = {"title": item.title, "detail": item.detail, "since": since, "since_at": item.since}
+    return {**told, "address": item.shown.address, "buttons": buttons}
+
+
+def _others(others: Others, address: str) -> dict[str, Any]:
+    kinds = OTHERS.get(others.kind, "like these")
+    name = kinds.replace("kinds", "kind") if others.count == 1 else kinds
+    return {"title": f"and {others.count:,} more {name}", "address": address, "is_rest": True}
+
+
+def _recent(request: HttpRequest) -> list[dict[str, Any]]:
+    entries = list(AuditEntry.objects.all()[:RECENT])
+    found = addresses(request, {entry.target for entry in entries})
+    return [{"entry": entry, "address": found.get(entry.target, "")} for entry in entries]
 
 
 def _ground() -> list[dict[str, Any]]:
@@ -132,12 +123,12 @@ def _ground() -> list[dict[str, Any]]:
     if (address := engine_settings().broker_url) is not None:
         broker = "RabbitMQ" if address.startswith("amqp") else "Redis or Valkey"
     return [
-        *([_figure("Zone", fact_settings().zone)] if HAS_FACTS else []),
-        _figure("Database", f"{connection.display_name} {'.'.join(str(part) for part in version)}"),
-        _figure("Broker", broker),
-        _figure("Traces", "exported over OTLP" if getattr(settings, "OTLP_TRACES", False) else "off"),
+        *([_fact("Zone", fact_settings().zone)] if HAS_FACTS else []),
+        _fact("Database", f"{connection.display_name} {'.'.join(str(part) for part in version)}"),
+        _fact("Broker", broker),
+        _fact("Traces", "exported over OTLP" if getattr(settings, "OTLP_TRACES", False) else "off"),
     ]
 
 
-def _figure(title: str, value: object, address: str = "") -> dict[str, Any]:
+def _fact(title: str, value: object, address: str = "") -> dict[str, Any]:
     return {"title": title, "value": value, "address": address}

@@ -1,26 +1,32 @@
-"""Attention items and doctor findings of providers: open breakers, overrides, quotas, outbox."""
+"""Attention items, status line and doctor findings of providers: open breakers, overrides, quotas, outbox."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator
-from datetime import datetime, timedelta
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db.models import QuerySet, TextField, Value
+from django.db.models import Count, F, OuterRef, QuerySet, Subquery, TextField, Value
 from django.db.models.functions import Cast, JSONObject
-from django.urls import reverse
 
+from engines.core.states import LetterState, State
+from engines.models import DeadLetter, TransactionRecord
 from engines.reads.blockers import Blocker
 from engines.reads.doctor import finding
 from engines.reads.doctor.finding import Finding
 from ergon_site.access.cli.program import typed
+from ergon_site.access.core.attention import Item, Severity
 from ergon_site.access.core.durations import span
+from ergon_site.access.core.roles import Right
 from ergon_site.access.core.texts import sentence
 from ergon_site.access.database.clock import database_time
-from ergon_site.dashboard.attention import Concern, capped
+from ergon_site.dashboard import engines
+from ergon_site.dashboard.attention import LONGEST_TITLE, SHOWN_OF_A_KIND, Act, Face, page
 from providers import active_policy, calls, checks, registry
 from providers.core.breaker import BreakerState
+from providers.core.exchange import Outcome, Who
 from providers.core.policy import ProviderPolicy, StoreFailure
-from providers.models import Gate, ProviderPolicyRow
+from providers.models import Gate, ProviderEvent, ProviderExecutionMetric, ProviderPolicyRow
 from providers.reads import health
 from providers.reads.health import Standing
 
@@ -31,26 +37,146 @@ READ = (
     *("override", "override_until", "override_by", "override_reason", "opened_by"),
 )
 STUCK_AFTER = timedelta(minutes=15)
+# Of each breaker, the newest calls that failed or were refused; those that opened it came before that.
+LOOKED_AT = 1000
+LONGEST_DETAIL = 500
+BEFORE_OPENING = timedelta(minutes=10)
 
 
 def rows(now: datetime) -> QuerySet[Any, Any]:
     """The capabilities that need a person: a kind, a key, and each as a text; to be asked for together with others."""
     chosen = Gate.objects.filter(pk__in=health.concerning(now).values("pk")[:SHOWN])
-    row = Cast(JSONObject(**{name: name for name in READ}), TextField())
+    turned = ProviderEvent.objects.filter(**{name: OuterRef(name) for name in Who._fields}, kind="breaker")
+    opened_at = Subquery(turned.filter(from_state="closed").order_by("-id").values("at")[:1])
+    row = Cast(JSONObject(**{name: name for name in READ}, opened_at=opened_at), TextField())
     return chosen.order_by().annotate(kind=Value("provider"), row=row).values_list("kind", "pk", "row")
 
 
-def concerns(texts: Iterable[str], now: datetime) -> Iterator[Concern]:
-    found = (
-        Concern(
-            title=f"{_named(one)}: {first}"[:200],
-            detail=" ".join([_whose(one), *map(sentence, others)]),
-            address=reverse("ergon:providers_gate_change", args=[one.gate.pk if one.gate else 0]),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """A capability that needs attention, and since when its breaker has not been closed."""
+
+    standing: Standing
+    opened_at: datetime | None
+
+    @property
+    def key(self) -> str:
+        return f"provider:{self.standing.gate.pk if self.standing.gate else 0}"
+
+    @property
+    def is_open(self) -> bool:
+        return self.standing.state is BreakerState.OPEN
+
+
+def troubles(texts: Iterable[str], now: datetime) -> list[Trouble]:
+    found = []
+    for text in texts:
+        columns = json.loads(text)
+        opened_at = columns.pop("opened_at")
+        standing = health.of_row(Gate(**columns), now)
+        is_closed = standing.state is BreakerState.CLOSED
+        found.append(Trouble(standing=standing, opened_at=None if is_closed else _moment(opened_at)))
+    return found
+
+
+def items(troubles: Iterable[Trouble]) -> Iterator[Item]:
+    """An attention item for each capability: an open breaker, an override, a quota that is nearly used up."""
+    behind = page("providers_gate_changelist")
+    for trouble in troubles:
+        one = trouble.standing
+        key = one.gate.pk if one.gate else 0
+        reset = Act(title="Reset breaker", name="providers_gate_reset", key=key, right=Right.OPERATE)
+        yield Item(
+            key=trouble.key,
+            severity=_severity(one),
+            title=f"{_named(one)}: {_headline(one)}"[:LONGEST_TITLE],
+            detail=" ".join([_whose(one), *map(sentence, sentences(one))])[:LONGEST_DETAIL],
+            since=None if one.override else trouble.opened_at,
+            cause=_cause(trouble),
+            shown=Face(
+                address=page("providers_gate_change", key),
+                behind=behind,
+                acts=(reset,) if one.override or one.state is not BreakerState.CLOSED else (),
+            ),
         )
-        for one in (health.of_row(Gate(**json.loads(text)), now) for text in texts)
-        for first, *others in [sentences(one)]
-    )
-    return capped(found, reverse("ergon:providers_gate_changelist"))
+
+
+def blocked(troubles: Sequence[Trouble]) -> tuple[dict[int, dict[str, int]], list[Item]]:
+    """What breakers that are not closed have caused, by one statement.
+
+    Dead letters and waiting transactions whose calls failed or were refused: of each group how many by which breaker,
+    and an item for what waits in each pipeline. Handlers call under the id of their transaction. The newest calls of a
+    few breakers are looked at; what an account of all tenants blocks is not known by its key.
+    """
+    open_ones = [one for one in troubles if one.opened_at or one.is_open]
+    chosen = [one for one in open_ones if not one.standing.who.is_account][:SHOWN_OF_A_KIND]
+    parts = [part for one in chosen for part in _blocked_by(one)]
+    groups: dict[int, dict[str, int]] = {}
+    waits = []
+    for key, name, of, count in parts[0].union(*parts[1:], all=True) if parts else ():
+        if not name:
+            groups.setdefault(of, {})[key] = count
+        else:
+            waits.append(engines.waiting(f"held:{key}:{of}", name, count, key, is_capped=count >= LOOKED_AT))
+    return groups, waits
+
+
+def _blocked_by(trouble: Trouble) -> Iterator[QuerySet[Any, Any]]:
+    calls_of = ProviderExecutionMetric.objects.filter(**trouble.standing.who._asdict())
+    since = (trouble.opened_at or trouble.standing.read_at) - BEFORE_OPENING
+    failed = calls_of.filter(created_at__gte=since).exclude(outcome=Outcome.SUCCESS.value)
+    ids = failed.order_by("-created_at").values("correlation_id")[:LOOKED_AT]
+    key = Value(trouble.key, output_field=TextField())
+    letters: Any = DeadLetter.objects.filter(uid__in=ids, state=LetterState.OPEN.value).order_by()
+    letters = letters.values(of=F("group_id")).annotate(count=Count("pk"), key=key, name=Value("", TextField()))
+    yield letters.values_list("key", "name", "of", "count")
+    waiting: Any = TransactionRecord.objects.filter(uid__in=ids, state=State.PENDING.value).order_by()
+    waiting = waiting.values(name=Cast("pipeline__name", TextField()), of=F("pipeline_id"))
+    yield waiting.annotate(count=Count("pk"), key=key).values_list("key", "name", "of", "count")
+
+
+def status(troubles: Sequence[Trouble]) -> str:
+    """The providers in one sentence."""
+    stands = [one.standing for one in troubles]
+    counts = {
+        "{} open": sum(one.state is BreakerState.OPEN for one in stands),
+        "{} half open": sum(one.state is BreakerState.HALF_OPEN for one in stands),
+        "{} forced closed": sum(one.override == "closed" for one in stands),
+        "{} near or at the end of a quota": sum(health.is_near(one.quota) for one in stands),
+    }
+    told = ", ".join(text.format(f"{count:,}") for text, count in counts.items() if count)
+    more = " or more" if len(stands) == SHOWN else ""
+    return f"Capabilities: {told}{more}." if told else "Every breaker is closed, and no quota is nearly used up."
+
+
+def _headline(one: Standing) -> str:
+    if one.override:
+        return f"forced {one.override} by {one.override_by}"
+    if one.state is not BreakerState.CLOSED:
+        return f"breaker {one.state.value.replace('_', ' ')}"
+    return next(sentences(one))
+
+
+def _severity(one: Standing) -> Severity:
+    if one.override:
+        return Severity.NOTICE
+    if one.state is BreakerState.OPEN or (one.quota and not one.quota.remaining):
+        return Severity.CRITICAL
+    return Severity.WARNING
+
+
+def _cause(trouble: Trouble) -> str:
+    """One override or opening; a quota that fills again in its next window is the same."""
+    one = trouble.standing
+    if one.override:
+        return f"{one.override} by {one.override_by} until {one.override_until}"
+    return trouble.opened_at.isoformat() if trouble.opened_at else "quota"
+
+
+def _moment(text: str | None) -> datetime | None:
+    """SQLite keeps times as texts, in UTC."""
+    at = datetime.fromisoformat(text) if text else None
+    return at.replace(tzinfo=UTC) if at and at.tzinfo is None else at
 
 
 def _named(one: Standing) -> str:

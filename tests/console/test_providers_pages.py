@@ -428,7 +428,9 @@ def test_a_role_may_press_its_buttons_alone(
 def test_the_dashboard_and_the_doctor_tell_what_needs_a_person(browse: Client, gate: Gate) -> None:
     assert "Nothing needs attention." in records.read(browse, "/admin/")
     trip()
-    assert "rank rank_snapshot: the breaker is open after 5 consecutive failures" in records.read(browse, "/admin/")
+    shown = records.read(browse, "/admin/")
+    assert "rank rank_snapshot: breaker open" in shown
+    assert "The breaker is open after 5 consecutive failures" in shown
     calls.force_open(WHO, by="ada", reason="they move", lasting=timedelta(hours=1))
     calls.set_quota(WHO, limit=8, window=86_400, by="ada")
     shown = records.read(browse, "/admin/")

@@ -17,6 +17,7 @@ from facts.artifacts import Announced
 from facts.core.errors import ArtifactUnavailableError, ObjectConflictError, UnknownArtifactError
 from facts.core.ranges import Span
 from facts.models import Artifact
+from facts.reads import health
 from tests.facts.drafts import draft, make_boundary
 from tests.facts.upload_bytes import BUCKET, digest, files, reference
 from tests.processes import LIMIT, Site
@@ -154,7 +155,7 @@ def test_the_sweep_finds_what_is_damaged_and_says_so() -> None:
     assert not Artifact.objects.filter(verified_at__isnull=True).exists()
     with pytest.raises(ArtifactUnavailableError):
         artifacts.find(BUCKET, "spoiled")
-    concerns = [concern.title for concern in facts.concerns()]
+    concerns = [concern.title for concern in facts.items(health.of_boundaries())]
     assert [title for title in concerns if "bytes of the artifact" in title] == [
         f"The bytes of the artifact {BUCKET}/spoiled are corrupt",
         f"The bytes of the artifact {BUCKET}/lost are missing",

@@ -14,6 +14,7 @@ from facts import ledger, provisioning, retiring
 from facts.core.errors import FactError, ProvisioningError, UnknownBoundaryError, UnknownConsumerError
 from facts.ledger import holding
 from facts.models import Boundary, Consumer, Fact, Zone
+from facts.reads import health
 from tests.commands import ask, next_event, run, running
 from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 from tests.facts.test_truncating import age, fill, offsets
@@ -43,12 +44,12 @@ def test_a_consumer_that_holds_truncation_is_told_of_and_retired() -> None:
     assert any(text.startswith("erp: holds back truncation: facts are ") for text in told)
     hints = [one.hint for one in facts.findings() if one.check == "consumers of facts"]
     assert any("consumer retire" in hint for hint in hints)
-    concern = next(one for one in facts.concerns() if "holds back truncation" in one.title)
-    assert concern.address.endswith(f"/consumer/{Consumer.objects.get().pk}/change/")
+    concern = next(one for one in facts.items(health.of_boundaries()) if "holds back truncation" in one.title)
+    assert concern.shown.address.endswith(f"/consumer/{Consumer.objects.get().pk}/change/")
     assert ledger.truncate(PLANT, OFFICE, by="ada").held_back_by == ["consumer erp"]
     assert ask("consumer", "retire", "erp", *FOR_GOOD)["retired_at"]
     assert ledger.truncate(PLANT, OFFICE, by="ada").removed == 5
-    assert list(facts.concerns()) == []
+    assert list(facts.items(health.of_boundaries())) == []
     assert labels("bsfg_consumer_backlog") == []
     entry = AuditEntry.objects.get(action="consumer.retire")
     assert (entry.target, entry.reason, entry.before) == (

@@ -71,7 +71,7 @@ def prove_a_silent_link(link: tuple[Script, Relay], **variables: str) -> None:
         assert "does not answer" in now().gate_reason
         before = lag()
         eventually(lambda: lag() > before + 1, "the lag grows by the clock")
-        told = " ".join(one.title + one.detail for one in facts.concerns())
+        told = " ".join(one.title + one.detail for one in facts.items(health.of_boundaries()))
         assert "The peer has not responded for" in told
         script.newest = 1
         relay.resume()

@@ -13,6 +13,7 @@ from facts import ledger, provisioning
 from facts.core.errors import HistoryTruncatedError
 from facts.ledger import truncating
 from facts.models import Boundary, Consumer, Fact, ForwardedFact
+from facts.reads import health
 from tests.commands import ask, run
 from tests.database import append_only_lifted
 from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
@@ -68,7 +69,7 @@ def test_what_is_over_its_time_and_held_back_is_told_without_a_truncation() -> N
     held_back = [text for text in worries() if "past their retention" in text]
     assert [text.startswith(told) for text in held_back] == [True]
     assert held_back[0].endswith("held back by consumer erp")
-    assert any("past their retention" in one.title + one.detail for one in facts.concerns())
+    assert any("past their retention" in one.title + one.detail for one in facts.items(health.of_boundaries()))
     ledger.confirm("erp", 3)
     assert not any("past their retention" in text for text in worries()), "what is left is young"
 

@@ -240,7 +240,7 @@ def test_changes_of_an_account_are_events_of_its_own() -> None:
 def test_the_attention_list_names_the_account() -> None:
     calls.force_open(ACCOUNT, by="ada", reason="down")
     now = database_time()
-    [one] = dashboard.concerns([row for *_, row in dashboard.rows(now)], now)
+    [one] = dashboard.items(dashboard.troubles([row for *_, row in dashboard.rows(now)], now))
     assert one.title.startswith("rank of all tenants: forced open")
     assert one.detail.startswith("All that share the account.")
 

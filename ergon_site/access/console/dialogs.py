@@ -6,6 +6,7 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from unfold.decorators import action
 
 from ergon_site.access.console.pages import ConsolePage, ReasonForm
@@ -30,6 +31,8 @@ def dialog_action(*, dialog: dict[str, Any], **terms: Any) -> Callable[[Callable
             if form.is_valid():
                 answer = act(page, request, form, object_id=object_id)
                 address = answer.headers.get("HX-Redirect")
+                if address == page.address(row.pk) and request.GET.get("from") == "dashboard":
+                    address = answer.headers["HX-Redirect"] = reverse("ergon:index")
                 if address is None or is_scripted:
                     return answer
                 # A browser without script follows a redirection instead of the script's header.
