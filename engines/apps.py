@@ -11,6 +11,11 @@ class EnginesConfig(ErgonAppConfig):
     name = "engines"
     needs = ("ergon_site.access",)
     ergon_timeline = ("engines.reads.timeline.events",)
+    ergon_bulk_kinds = tuple(
+        f"engines.dead_letters.bulk_kinds.{kind}"
+        for kind in ("TRANSACTIONS", "LETTERS", "GROUPS", "PIPELINES", "SCHEDULES")
+    )
+    ergon_bulk = "engines.dead_letters.bulk"
 
     def ready(self) -> None:
         logs.use_logging()

@@ -21,6 +21,7 @@ class FactsConfig(ErgonAppConfig):
     ergon_zones = ("facts.provisioning.zone_names",)
     ergon_findings = ("ergon_site.dashboard.facts.findings",)
     ergon_timeline = ("facts.reads.timeline.events",)
+    ergon_bulk_kinds = ("facts.bulk.ARTIFACTS",)
 
     def ready(self) -> None:
         post_migrate.connect(_register_zone, sender=self)

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from django.db.models import Count
-
 from engines.core import explanation
-from engines.dead_letters import AS_IT_WAS, Fates, NotReplayableError
+from engines.dead_letters import AS_IT_WAS, NotReplayableError
 from providers import tasks
 from providers.core.exchange import Who
 from providers.models import TaskExecution
@@ -47,15 +45,11 @@ def replay(letter: Any, payload: Any) -> str:
     return task_id
 
 
-def fates(ids: Any) -> Fates:
-    """The outcomes of the tasks with these ids: one that waits in the broker, or was rescheduled, has not ended."""
-    rows = TaskExecution.objects.filter(celery_task_id__in=ids).order_by()
-    failed = rows.filter(state=TaskState.FAILED.value)
-    ended = Count("celery_task_id", distinct=True)
-    return Fates(
-        out=ids.count() - rows.filter(state__in=ENDED).aggregate(count=ended)["count"],
-        failed=failed.aggregate(count=ended)["count"],
-    )
+def outcomes(ids: Sequence[str]) -> dict[str, str]:
+    """Of the tasks with these ids those that have ended: one that waits in the broker, or was rescheduled, has not."""
+    rows = TaskExecution.objects.filter(celery_task_id__in=ids, state__in=ENDED)
+    # Of one that was run twice, the failure counts.
+    return dict(sorted(rows.values_list("celery_task_id", "state"), key=lambda row: row[1] == TaskState.FAILED))
 
 
 def hindrance(letters: Sequence[Any]) -> str:

@@ -14,6 +14,7 @@ from rest_framework.views import APIView
 
 from engines import dead_letters
 from engines.api import tenants
+from engines.api.bulk import operation_body
 from engines.api.problems import Refusing, answers
 from engines.api.serializers import (
     BulkItemSerializer,
@@ -23,7 +24,7 @@ from engines.api.serializers import (
     ReplayAllSerializer,
 )
 from engines.core.states import GroupState
-from engines.dead_letters import bulk
+from engines.dead_letters import bulk, bulk_replays
 from engines.dead_letters.bulk import Terms
 from engines.models import BulkItem, BulkOperation, DeadLetterGroup
 from engines.reads import dead_letters as lists, filters
@@ -112,7 +113,7 @@ class BeginView(Refusing, APIView):
         reason = asked.pop("reason")
         tenants.check_all(self.caller, dead_letters.find_group(group_id))
         operation = bulk.begin(self.verb, group_id, Terms(**asked), by=self.caller.actor, reason=reason)
-        return Response(BulkOperationSerializer(bulk.find(operation.pk)).data, status=HTTPStatus.CREATED)
+        return Response(operation_body(operation), status=HTTPStatus.CREATED)
 
 
 @extend_schema_view(post=extend_schema(request=ReplayAllSerializer, responses=BEGUN))
@@ -136,13 +137,16 @@ def _group_body(caller: Caller, group: DeadLetterGroup) -> Any:
 
 @extend_schema_view(get=extend_schema(parameters=OPERATION_FILTERS))
 class OperationsView(Refusing, ListAPIView[BulkOperation]):
-    """Decisions about many dead letters, newest first."""
+    """Decisions about many rows, newest first."""
 
     required_scope = "transactions:read"
     serializer_class = BulkOperationSerializer
 
     def get_queryset(self) -> QuerySet[BulkOperation]:
         return tenants.visible_operations(self.caller, lists.operations(self.request.GET))
+
+    def paginate_queryset(self, queryset: Any) -> Any:
+        return bulk_replays.with_figures(super().paginate_queryset(queryset) or ())
 
 
 class OperationView(Refusing, APIView):
@@ -154,21 +158,26 @@ class OperationView(Refusing, APIView):
     def get(self, request: Request, operation_id: int) -> Response:
         operation = bulk.find(operation_id)
         tenants.check_operation(self.caller, operation)
-        return Response(BulkOperationSerializer(operation).data)
+        return Response(operation_body(operation))
 
 
 @extend_schema_view(get=extend_schema(parameters=[NUMBER]))
 class ItemsView(Refusing, ListAPIView[BulkItem]):
-    """The results of a bulk operation, by dead letter, newest first."""
+    """The results of a bulk operation, by row, newest first."""
 
     required_scope = "transactions:read"
     serializer_class = BulkItemSerializer
     queryset = BulkItem.objects.none()
+    operation: BulkOperation
 
     def get_queryset(self) -> QuerySet[BulkItem]:
         operation = bulk.find(self.kwargs["operation_id"])
         tenants.check_operation(self.caller, operation)
+        self.operation = operation
         return tenants.visible_items(self.caller, operation)
+
+    def paginate_queryset(self, queryset: Any) -> Any:
+        return bulk_replays.with_outcomes(self.operation, super().paginate_queryset(queryset) or ())
 
 
 class TurnView(Refusing, APIView):
@@ -181,9 +190,8 @@ class TurnView(Refusing, APIView):
         asked = shaped(DecisionSerializer, request.data)
         found = bulk.find(operation_id)
         tenants.check_operation(self.caller, found)
-        tenants.check_all(self.caller, found.group)
-        operation = bulk.turn(operation_id, self.state, by=self.caller.actor, **asked)
-        return Response(BulkOperationSerializer(operation).data)
+        tenants.check_turning(self.caller, found)
+        return Response(operation_body(bulk.turn(operation_id, self.state, by=self.caller.actor, **asked)))
 
 
 class PauseOperationView(TurnView):

@@ -26,6 +26,7 @@ STATUSES = {
     "policy_unknown": HTTPStatus.NOT_FOUND,
     "rehearsal_unknown": HTTPStatus.NOT_FOUND,
     "schedule_unknown": HTTPStatus.NOT_FOUND,
+    "selection_unknown": HTTPStatus.NOT_FOUND,
     "transaction_unknown": HTTPStatus.NOT_FOUND,
     "version_unknown": HTTPStatus.NOT_FOUND,
     "group_busy": HTTPStatus.CONFLICT,

@@ -10,7 +10,7 @@ from engines.api import hiding
 from engines.core import redaction
 from engines.core.states import CATEGORY_OF
 from engines.core.summary import FIELDS
-from engines.dead_letters.bulk import AT_ONCE, MOST, MOST_FIRST, Terms
+from engines.dead_letters.bulk import AT_ONCE, MOST, MOST_FIRST, MOST_SELECTED, Terms
 from engines.models import (
     DIRECTIONS,
     BulkItem,
@@ -26,7 +26,8 @@ from engines.models import (
 )
 from engines.reads import depth
 from engines.schedules import LONGEST_CRON
-from ergon_site.access.api.bodies import LONGEST_NAME, DecisionSerializer
+from ergon_site.access.api.bodies import LONGEST_NAME, DecisionSerializer, Text
+from ergon_site.access.core.texts import LONGEST_REASON
 
 VERSIONS_TOLD = 100
 LONGEST_KEPT = 36_500
@@ -215,27 +216,72 @@ class ReplayAllSerializer(DiscardAllSerializer):
     )
 
 
+class SelectedSerializer(ReplayAllSerializer):
+    """Rows to act on: by their ids, or all that a filter finds."""
+
+    verb = Text(max_length=10, help_text="What is done to each.")
+    ids = serializers.ListField(
+        child=Text(max_length=200),
+        required=False,
+        max_length=MOST_SELECTED,
+        help_text="Ids of transactions, names of pipelines and schedules, numbers of others, as texts.",
+    )
+    filter = serializers.DictField(
+        child=Text(max_length=300, allow_blank=True), required=False, help_text="The filters of the console's list."
+    )
+    dry_run = serializers.BooleanField(required=False, help_text="Only count what would be done.")
+    reason = Text(required=False, max_length=LONGEST_REASON, help_text="Recorded in the audit log.")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if not attrs.get("dry_run") and "reason" not in attrs:
+            raise serializers.ValidationError({"reason": "This field is required."})
+        if ("ids" in attrs) is ("filter" in attrs):
+            raise serializers.ValidationError({"ids": "Give either ids or a filter."})
+        return attrs
+
+
+class DryRunSerializer(serializers.Serializer[Any]):
+    matched = serializers.IntegerField(help_text="Rows that it concerns; counted up to 10,000.")
+    is_capped = serializers.BooleanField(help_text="Whether there are more than were counted.")
+    examined = serializers.IntegerField(help_text="Rows that were looked at.")
+    would = serializers.IntegerField(help_text="Of those, the rows that it would act on.")
+    skipped = serializers.DictField(child=serializers.IntegerField(), help_text="Of those, the others, by reason.")
+
+
+class ReplaysSerializer(serializers.Serializer[Any]):
+    started = serializers.IntegerField()
+    succeeded = serializers.IntegerField()
+    failed = serializers.IntegerField(help_text="Failed again.")
+    cancelled = serializers.IntegerField()
+    lost = serializers.IntegerField(help_text="Deleted before their end was seen.")
+    running = serializers.IntegerField(help_text="Not ended yet.")
+
+
 class BulkOperationSerializer(serializers.ModelSerializer[BulkOperation]):
     state = serializers.CharField(help_text="running, paused, done, cancelled, or stopped because replays failed.")
-    filter = serializers.DictField(help_text="Which dead letters it processes.")
+    filter = serializers.DictField(help_text="Which rows it processes.")
+    dry_run = serializers.DictField(help_text="What it would have done when it was started; empty for old ones.")
+    replays = ReplaysSerializer(allow_null=True, help_text="How the replays ended so far; null if it replays nothing.")
 
     class Meta:
         model = BulkOperation
         fields: ClassVar[Any] = [
-            *("id", "verb", "group", "filter", "state", "note", "by", "reason", "expected", "cap", "canary", "rate"),
-            *("done", "skipped", "failed", "created_at", "finished_at"),
+            *("id", "kind", "verb", "group", "filter", "dry_run", "state", "note", "by", "reason"),
+            *("expected", "cap", "canary", "rate", "done", "skipped", "failed", "replays", "created_at", "finished_at"),
         ]
 
 
 class BulkItemSerializer(serializers.ModelSerializer[BulkItem]):
-    dead_letter = serializers.IntegerField(source="letter_id")
-    note = serializers.CharField(
-        help_text="The id of the new transaction, or why the dead letter was skipped or failed."
+    dead_letter = serializers.IntegerField(source="letter_id", allow_null=True)
+    target = serializers.IntegerField(allow_null=True, help_text="The number of the row.")
+    note = serializers.CharField(help_text="The id of the new transaction, or why the row was skipped or refused.")
+    outcome = serializers.CharField(
+        help_text="Of a replay: running, succeeded, failed (again), cancelled or lost; else empty."
     )
 
     class Meta:
         model = BulkItem
-        fields: ClassVar[Any] = ["id", "dead_letter", "result", "note"]
+        fields: ClassVar[Any] = ["id", "dead_letter", "target", "label", "result", "note", "outcome"]
 
 
 class DepthSerializer(serializers.Serializer[Any]):

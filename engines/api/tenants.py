@@ -10,14 +10,19 @@ from django.db.models import Count, Exists, Max, Min, OuterRef, Q, QuerySet
 from rest_framework.exceptions import PermissionDenied
 
 from engines.core.states import LetterState
+from engines.dead_letters.bulk import Selection
 from engines.models import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup
 from ergon_site.access.api_identity import Caller
+from ergon_site.access.bulk_kinds import bulk_kinds
 from ergon_site.access.core import scopes
 
 ONE = "This client may not see the tenant of this dead letter."
 NONE = "This client may not see any tenant whose dead letters are in this group."
 ALL = "This client may not see every tenant whose dead letters are in this group."
 OPERATION = "This client may not see every tenant that this bulk operation concerns."
+SOME = "This client may not see every tenant whose dead letters are selected."
+# The column of a dead letter that leads to a row of the kind.
+LETTERS = {"dead_letter": "pk", "dead_letter_group": "group_id"}
 # No pipeline has it in its name.
 OF_PROVIDERS = "/"
 
@@ -42,14 +47,18 @@ def visible_operations(caller: Caller, operations: QuerySet[BulkOperation]) -> Q
         return operations
     letters = _letters("group_id")
     sees_group = Exists(letters) & ~Exists(letters.exclude(visible(caller)))
-    return operations.filter(~Q(group__source__contains=OF_PROVIDERS) | Q(by=caller.actor) | sees_group)
+    # Selected dead letters may be of any tenant, and so may those of several groups.
+    is_selected = Q(kind="dead_letter", group=None)
+    is_of_pipelines = ~Q(group__source__contains=OF_PROVIDERS) & ~is_selected
+    return operations.filter(is_of_pipelines | Q(by=caller.actor) | sees_group)
 
 
 def visible_items(caller: Caller, operation: BulkOperation) -> QuerySet[BulkItem]:
     items: QuerySet[BulkItem] = operation.items.all()
-    if _sees_all(caller) or OF_PROVIDERS not in operation.group.source:
+    is_of_pipelines = operation.group is not None and OF_PROVIDERS not in operation.group.source
+    if _sees_all(caller) or is_of_pipelines or operation.kind != "dead_letter":
         return items
-    return items.filter(letter__in=operation.group.letters.filter(visible(caller)))
+    return items.filter(letter__in=DeadLetter.objects.filter(visible(caller)))
 
 
 def narrowed(caller: Caller, groups: Sequence[DeadLetterGroup]) -> Sequence[DeadLetterGroup]:
@@ -91,6 +100,26 @@ def check_all(caller: Caller, group: DeadLetterGroup) -> None:
         return
     if group.letters.filter(state=LetterState.OPEN.value).exclude(visible(caller)).exists():
         raise PermissionDenied(ALL)
+
+
+def check_selection(caller: Caller, selection: Selection) -> None:
+    """A client that selects dead letters or groups of them decides about all of these."""
+    if _sees_all(caller) or selection.kind not in LETTERS:
+        return
+    kind = bulk_kinds()[selection.kind]
+    rows = kind.rows().filter(pk__in=selection.keys) if selection.where is None else kind.find(selection.where).all()
+    letters = DeadLetter.objects.filter(**{f"{LETTERS[selection.kind]}__in": rows.order_by().values("pk")})
+    if letters.exclude(visible(caller)).exists():
+        raise PermissionDenied(SOME)
+
+
+def check_turning(caller: Caller, operation: BulkOperation) -> None:
+    kind = bulk_kinds().get(operation.kind)
+    if kind is not None and not scopes.allows(caller.scopes, kind.scope):
+        msg = f"This needs the scope {kind.scope} as well."
+        raise PermissionDenied(msg)
+    if operation.group is not None:
+        check_all(caller, operation.group)
 
 
 def check_operation(caller: Caller, operation: BulkOperation) -> None:

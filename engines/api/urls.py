@@ -3,7 +3,7 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from engines.api import dead_letters, letter_groups as groups, pipelines, policies, transactions
+from engines.api import bulk, dead_letters, letter_groups as groups, pipelines, policies, transactions
 
 
 class IdConverter(StringConverter):
@@ -51,6 +51,7 @@ urlpatterns = [
         "dead-letter-groups/<int:group_id>/discard", groups.DiscardAllView.as_view(), name="dead-letter-group-discard"
     ),
     path("bulk-operations", groups.OperationsView.as_view(), name="bulk-operations"),
+    *bulk.addresses(),
     path("bulk-operations/<int:operation_id>", groups.OperationView.as_view(), name="bulk-operation"),
     path("bulk-operations/<int:operation_id>/items", groups.ItemsView.as_view(), name="bulk-operation-items"),
     path("bulk-operations/<int:operation_id>/pause", groups.PauseOperationView.as_view(), name="bulk-operation-pause"),

@@ -35,6 +35,13 @@ def of_deciding(group: GroupState, wanted: GroupState) -> str:
     return f"It is already {group.value}." if is_so else ""
 
 
+def of_pausing(verb: str, *, is_paused: bool) -> str:
+    """Of pausing or resuming a pipeline or a schedule."""
+    if (verb == "pause") is not is_paused:
+        return ""
+    return "It is already paused." if is_paused else "It is not paused."
+
+
 def of_acting_on_all(open_count: int, operation: str | None) -> str:
     """Of replaying or discarding the open dead letters of a group."""
     if operation is not None:

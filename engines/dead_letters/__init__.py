@@ -29,6 +29,5 @@ from engines.dead_letters.recording import (
 )
 from engines.dead_letters.replayers import (
     AS_IT_WAS as AS_IT_WAS,
-    Fates as Fates,
     replayer_of as replayer_of,
 )

@@ -1,33 +1,76 @@
 """VERBS of bulk operations: begin, pause, resume, cancel, advance. A record of each, and of what came of each item."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import Count, Q
 
-from engines import dead_letters, transactions
+from engines import dead_letters
 from engines.core.allowed_actions import TURNS
-from engines.core.errors import EngineError
-from engines.core.states import LetterState, State
-from engines.dead_letters import Fates
-from engines.models import BulkItem, BulkOperation, DeadLetter, TransactionRecord
+from engines.core.states import LetterState
+from engines.dead_letters import bulk_replays
+from engines.dead_letters.bulk_replays import Replays
+from engines.dead_letters.bulk_selection import (
+    EXPORT,
+    GONE,
+    MOST_SELECTED,
+    BulkError,
+    DryRun,
+    Selection,
+    checked,
+    dry_run,
+    dry_run_of_groups,
+    exported,
+    found,
+    groups_of,
+    groups_with_letters,
+    keys_of,
+    means_letters,
+    verbs_of,
+)
+from engines.models import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup
 from engines.reads import blockers
-from ergon_site.access import audit
+from ergon_site.access import audit, keyset
+from ergon_site.access.bulk_kinds import BulkKind
 from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.clock import database_time
 
-OUT = (State.PENDING.value, State.RUNNING.value)
+# The verbs, and what the edges need to call them.
+__all__ = [
+    "AT_ONCE",
+    "EXPORT",
+    "MOST",
+    "MOST_FIRST",
+    "MOST_SELECTED",
+    "BulkError",
+    "DryRun",
+    "Selection",
+    "Terms",
+    "advance",
+    "begin",
+    "begin_selected",
+    "dry_run",
+    "exported",
+    "find",
+    "keys_of",
+    "replays_of",
+    "turn",
+    "verbs_of",
+]
 MOST = 100_000
 MOST_FIRST = 1000
 AT_ONCE = 500
-
-
-class BulkError(EngineError):
-    """A bulk operation that cannot be as asked."""
-
-    code = "invalid_bulk_operation"
+LONGEST_LABEL = 300
+UNFINISHED = ("running", "paused")
+TAG = "bulk"
+RUNNING = """
+SELECT id FROM engines_bulkoperation WHERE state = 'running'
+UNION SELECT id FROM engines_bulkoperation WHERE verb = 'replay'
+AND done > ((replays_succeeded + replays_failed) + replays_cancelled) + replays_lost ORDER BY 1
+"""
 
 
 class GroupBusyError(BulkError):
@@ -48,7 +91,7 @@ class TurnError(BulkError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """The limits of a bulk operation: size of the canary, replays per second, and dead letters in all."""
+    """The limits of a bulk operation: size of the canary, rows per second, and rows in all."""
 
     canary: int = 0
     rate: float = 10.0
@@ -60,9 +103,57 @@ class Terms:
 def begin(verb: str, group_id: int, terms: Terms, *, by: str, reason: str) -> BulkOperation:
     """Replay or discard the open dead letters of a group: a few first, then the rest at a pace."""
     group = dead_letters.find_group(group_id, is_locked=True)
-    if group.operations.filter(state__in=["running", "paused"]).exists():
+    return _begin_on_groups(verb, [group], terms, by=by, reason=reason)
+
+
+@retry_conflicts
+@transaction.atomic
+def begin_selected(verb: str, selection: Selection, terms: Terms, *, by: str, reason: str) -> BulkOperation:
+    """Act on the selected rows, or on all that a filter finds: a few first, then the rest at a pace."""
+    kind = checked(verb, selection)
+    if means_letters(verb, selection):
+        groups = groups_with_letters(selection).select_for_update().order_by("fingerprint")
+        return _begin_on_groups(verb, list(groups), terms, by=by, reason=reason)
+    _check_terms(terms)
+    dry = dry_run(verb, selection)
+    operation = _new(verb, kind.name, terms, dry, by=by, reason=reason)
+    operation.filter = {"ids": list(selection.keys)} if selection.where is None else {"where": dict(selection.where)}
+    if verb == EXPORT:
+        operation.state, operation.done, operation.finished_at = "done", dry.would, database_time()
+    operation.save()
+    about = {"selected": len(selection.keys)} if selection.where is None else {"filter": _shown(selection.where)}
+    _write_down(operation, {"kind": kind.name, **about})
+    return operation
+
+
+def _begin_on_groups(
+    verb: str, groups: Sequence[DeadLetterGroup], terms: Terms, *, by: str, reason: str
+) -> BulkOperation:
+    busy = _busy_groups()
+    if any(group.pk in busy for group in groups):
         msg = "a bulk operation on this group has not finished: wait for it, or cancel it"
         raise GroupBusyError(msg)
+    _check_terms(terms)
+    keys = [group.pk for group in groups]
+    operation = _new(verb, "dead_letter", terms, dry_run_of_groups(verb, keys), by=by, reason=reason)
+    operation.filter = {"state": LetterState.OPEN.value, "known_total": sum(group.total for group in groups)}
+    if len(groups) == 1:
+        operation.group = groups[0]
+        operation.filter |= {"group": groups[0].fingerprint}
+    else:
+        operation.filter |= {"groups": keys}
+    operation.save()
+    _write_down(operation, {"group": str(groups[0])} if len(groups) == 1 else {"groups": len(groups)})
+    return operation
+
+
+def _busy_groups() -> set[int]:
+    """The groups that an operation which has not ended concerns."""
+    unfinished = BulkOperation.objects.filter(state__in=UNFINISHED, kind="dead_letter")
+    return {key for operation in unfinished for key in groups_of(operation)}
+
+
+def _check_terms(terms: Terms) -> None:
     if not 0 < terms.rate <= AT_ONCE:
         msg = f"the pace is 1 to {AT_ONCE} per second, not {terms.rate:g}"
         raise BulkError(msg)
@@ -72,20 +163,29 @@ def begin(verb: str, group_id: int, terms: Terms, *, by: str, reason: str) -> Bu
     if terms.cap < 1:
         msg = f"the cap is at least 1, not {terms.cap:,}"
         raise BulkError(msg)
-    expected = group.letters.filter(state=LetterState.OPEN.value).count()
-    operation = BulkOperation(verb=verb, group=group, by=by, reason=reason, expected=expected, cap=min(terms.cap, MOST))
+
+
+def _new(verb: str, kind: str, terms: Terms, dry: DryRun, *, by: str, reason: str) -> BulkOperation:
+    operation = BulkOperation(verb=verb, kind=kind, by=by, reason=reason, expected=dry.matched)
+    operation.cap, operation.dry_run = min(terms.cap, MOST), asdict(dry)
     operation.canary, operation.rate = (terms.canary if verb == "replay" else 0), terms.rate
-    operation.filter = {"group": group.fingerprint, "state": LetterState.OPEN.value, "known_total": group.total}
-    operation.save()
-    audit.record(
-        actor=by,
-        action=f"bulk.{verb}",
-        target=f"bulk operation {operation.pk}",
-        reason=reason,
-        after={"group": str(group)}
-        | {name: getattr(operation, name) for name in ("expected", "canary", "rate", "cap")},
-    )
     return operation
+
+
+def _write_down(operation: BulkOperation, about: dict[str, Any]) -> None:
+    terms = {name: getattr(operation, name) for name in ("expected", "canary", "rate", "cap")}
+    audit.record(
+        actor=operation.by,
+        action=f"bulk.{operation.verb}",
+        target=f"bulk operation {operation.pk}",
+        reason=operation.reason,
+        after=about | terms,
+    )
+
+
+def _shown(where: Mapping[str, str]) -> dict[str, str]:
+    """The words of a filter for the log, which holds nothing of payloads."""
+    return {word: value.partition(":")[0] if value.startswith("payload.") else value for word, value in where.items()}
 
 
 @retry_conflicts
@@ -109,7 +209,7 @@ def turn(operation_id: int, state: str, *, by: str, reason: str) -> BulkOperatio
         operation.finished_at = operation.moved_at
     if state == "running":
         # Whoever resumes it knows of these: only further ones stop it again.
-        known = {"known_failures": fates_of(operation).failed, "known_total": operation.group.total}
+        known = {"known_failures": replays_of(operation).failed, "known_total": _total(operation)}
         operation.filter = operation.filter | known
     operation.save(update_fields=["state", "note", "moved_at", "finished_at", "filter"])
     return operation
@@ -125,57 +225,79 @@ def find(operation_id: int, *, is_locked: bool = False) -> BulkOperation:
     return operation
 
 
+def replays_of(operation: BulkOperation) -> Replays:
+    """How the replays of an operation have ended so far; of none, if it replays nothing."""
+    return bulk_replays.figures_of([operation]).get(operation.pk, Replays())
+
+
 def advance() -> int:
-    """Take every running operation as far as its pace allows; how many dead letters were settled."""
+    """Take every running operation as far as its pace allows; how many rows were settled."""
     # By hand: asked every second, and mostly for nothing.
     with connection.cursor() as cursor:
-        cursor.execute("SELECT id FROM engines_bulkoperation WHERE state = 'running' ORDER BY id")
+        cursor.execute(RUNNING)
         running = cursor.fetchall()
     return sum(_advance(operation_id) for (operation_id,) in running)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    """The next rows of an operation, the keys of those that are gone, and where it goes on after them."""
+
+    rows: list[Any]
+    missing: list[int] = field(default_factory=list)
+    cursor: str = ""
+    last_letter: int = 0
+    is_last: bool
 
 
 @retry_conflicts
 @transaction.atomic
 def _advance(operation_id: int) -> int:
     locked = BulkOperation.objects.select_for_update(of=("self",)).select_related("group")
-    operation = locked.filter(pk=operation_id, state="running").first()
+    operation = locked.filter(pk=operation_id).first()
     if operation is None:
         return 0
+    is_changed, settled = bulk_replays.follow(operation), 0
+    if operation.state == "running":
+        is_changed, settled = True, _take_on(operation)
+    if is_changed:
+        operation.save()
+    return settled
+
+
+def _take_on(operation: BulkOperation) -> int:
+    """Act on the next rows of a running operation, end it, or stop it; how many rows were settled."""
     now = database_time()
     if operation.processed >= operation.cap:
         operation.state, operation.finished_at = "done", now
-        operation.save()
         return 0
-    fates = fates_of(operation)
-    allowance = _allowance(operation, fates, now)
-    # The open ones that it has not processed yet, without those that are newer than it.
-    following = DeadLetter.objects.filter(
-        group=operation.group,
-        state=LetterState.OPEN.value,
-        pk__gt=operation.last_letter,
-        created_at__lte=operation.created_at,
-    ).order_by("pk")
-    # All of them are locked before the first is settled, since that locks their group.
-    batch = list((following.select_for_update() if allowance else following)[: max(allowance, 1)])
-    if trouble := _trouble(operation, fates, batch):
+    replays = bulk_replays.counted(operation)
+    allowance = _allowance(operation, replays, now)
+    try:
+        kind = checked(operation.verb, Selection(kind=operation.kind, where={}))
+        batch = _next(operation, kind, max(allowance, 1))
+    except BulkError as error:
+        operation.state, operation.note = "stopped", str(error)
+        return 0
+    if trouble := _trouble(operation, replays, batch.rows):
         operation.state, operation.note = "stopped", trouble
-        operation.save()
         return 0
-    for letter in batch[:allowance]:
-        _settle_one(operation, letter)
-    if operation.processed >= operation.cap or len(batch) < allowance:
+    if not allowance:
+        return 0
+    count = _settle(operation, kind, batch)
+    operation.cursor, operation.last_letter = batch.cursor, batch.last_letter
+    if operation.processed >= operation.cap or batch.is_last:
         operation.state, operation.finished_at = "done", now
-    operation.save()
-    return min(len(batch), allowance)
+    return count
 
 
-def _allowance(operation: BulkOperation, fates: Fates, now: datetime) -> int:
+def _allowance(operation: BulkOperation, replays: Replays, now: datetime) -> int:
     """The number to process now: the canary at once, the rest by the rate, never more than the cap."""
     gone = operation.processed
     left = operation.cap - gone
     if operation.canary and gone < operation.canary:
         return min(left, operation.canary - gone)
-    if operation.canary and gone == operation.canary and fates.out:
+    if operation.canary and gone == operation.canary and replays.running:
         operation.moved_at = now
         return 0
     due = int((now - operation.moved_at).total_seconds() * operation.rate)
@@ -184,49 +306,77 @@ def _allowance(operation: BulkOperation, fates: Fates, now: datetime) -> int:
     return max(0, min(left, due, AT_ONCE))
 
 
-def _trouble(operation: BulkOperation, fates: Fates, batch: Sequence[DeadLetter]) -> str:
+def _next(operation: BulkOperation, kind: BulkKind, count: int) -> _Batch:
+    """The next rows, without those that are newer than the operation."""
+    if "ids" in operation.filter:
+        ids = operation.filter["ids"]
+        keys = ids[operation.processed : operation.processed + count]
+        there = kind.rows().in_bulk(keys)
+        rows, missing = [there[key] for key in keys if key in there], [key for key in keys if key not in there]
+        return _Batch(rows=rows, missing=missing, is_last=operation.processed + len(keys) >= len(ids))
+    if "where" in operation.filter:
+        page = keyset.paginate(found(kind, operation.filter["where"]), size=count, at=operation.cursor, tag=TAG)
+        rows = [row for row in page.rows if getattr(row, kind.born) <= operation.created_at]
+        return _Batch(rows=rows, cursor=page.next, is_last=not page.next)
+    groups, place, last = groups_of(operation), int(operation.cursor or 0), operation.last_letter
+    letters = kind.rows().filter(state=LetterState.OPEN.value, created_at__lte=operation.created_at).order_by("pk")
+    rows = list(letters.filter(group_id=groups[place], pk__gt=last)[:count])
+    if len(rows) == count:
+        return _Batch(rows=rows, cursor=str(place), last_letter=rows[-1].pk, is_last=False)
+    return _Batch(rows=rows, cursor=str(place + 1), is_last=place + 1 >= len(groups))
+
+
+def _total(operation: BulkOperation) -> int:
+    groups = DeadLetterGroup.objects.filter(pk__in=groups_of(operation))
+    return sum(groups.values_list("total", flat=True))
+
+
+def _trouble(operation: BulkOperation, replays: Replays, batch: Sequence[Any]) -> str:
     """The reason to stop: replays failed again, new failures of the same kind, or an open breaker."""
     if operation.verb != "replay":
         return ""
-    known, total = operation.filter, operation.group.total
-    if fates.failed > known.get("known_failures", 0):
-        return f"{fates.failed} of its replays failed again"
-    if (came := total - known.get("known_total", total)) > 0:
+    known = operation.filter
+    if replays.failed > known.get("known_failures", 0):
+        return f"{replays.failed} of its replays failed again"
+    if "known_total" in known and (came := _total(operation) - known["known_total"]) > 0:
         return f"{came} more failed in the same way since it was started or resumed"
-    if not batch:
-        return ""
-    if (replayer := dead_letters.replayer_of(batch[0])) is not None:
-        return replayer.hindrance(batch)
-    return next((str(one) for one in blockers.blockers_of({letter.uid for letter in batch})), "")
+    elsewhere: dict[Any, list[DeadLetter]] = {}
+    for row in batch:
+        if isinstance(row, DeadLetter) and (replayer := dead_letters.replayer_of(row)) is not None:
+            elsewhere.setdefault(replayer, []).append(row)
+    for replayer, letters in elsewhere.items():
+        if hindrance := replayer.hindrance(letters):
+            return str(hindrance)
+    here = {row.uid for row in batch} - {letter.uid for letters in elsewhere.values() for letter in letters}
+    return next((str(one) for one in blockers.blockers_of(here)), "") if here else ""
 
 
-def fates_of(operation: BulkOperation) -> Fates:
-    """The outcomes of its replays, by pipeline or by provider."""
-    done = operation.items.filter(result="done")
-    first = done.select_related("letter").first() if operation.verb == "replay" else None
-    if first is None:
-        return Fates()
-    ids = done.values("letter__replayed_as")
-    if (replayer := dead_letters.replayer_of(first.letter)) is not None:
-        return replayer.fates(ids)
-    counts = TransactionRecord.objects.filter(uid__in=ids).aggregate(
-        out=Count("pk", filter=Q(state__in=OUT)), failed=Count("pk", filter=Q(state=State.FAILED.value))
-    )
-    return Fates(**counts)
+def _settle(operation: BulkOperation, kind: BulkKind, batch: _Batch) -> int:
+    """Act on each row of a batch, and write down what came of it."""
+    # All of them are locked before the first is settled, since that locks further rows.
+    rows = kind.lock(operation.verb, batch.rows)
+    gone = {row.pk: row for row in batch.rows}.keys() - {row.pk for row in rows}
+    items = [_item(operation, None, key, "skipped", GONE) for key in (*batch.missing, *gone)]
+    for row, refusal in zip(rows, kind.refusals(operation.verb, rows), strict=True):
+        result, note = ("skipped", refusal) if refusal else _act(operation, kind, row)
+        items.append(_item(operation, row, row.pk, result, note, kind.label(row)))
+    BulkItem.objects.bulk_create(items)
+    for result, count in Counter(item.result for item in items).items():
+        setattr(operation, result, getattr(operation, result) + count)
+    return len(items)
 
 
-def _settle_one(operation: BulkOperation, letter: DeadLetter) -> None:
-    result, note = "done", ""
+def _act(operation: BulkOperation, kind: BulkKind, row: Any) -> tuple[str, str]:
     try:
         with transaction.atomic():
-            if operation.verb == "replay":
-                note = transactions.replay_letter(letter.pk, by=operation.by, reason=operation.reason)
-            else:
-                dead_letters.discard(letter.pk, by=operation.by, reason=operation.reason)
-    except dead_letters.LetterSettledError as error:
-        result, note = "skipped", str(error)
-    except EngineError as error:
-        result, note = "failed", str(error)
-    BulkItem.objects.create(operation=operation, letter=letter, result=result, note=note)
-    setattr(operation, result, getattr(operation, result) + 1)
-    operation.last_letter = letter.pk
+            return "done", kind.verbs[operation.verb](row, by=operation.by, reason=operation.reason)
+    except kind.skipped_by as error:
+        return "skipped", str(error)
+    except kind.refused_by as error:
+        return "failed", str(error)
+
+
+def _item(operation: BulkOperation, row: Any, key: int, result: str, note: str, label: str = "") -> BulkItem:
+    letter = row if isinstance(row, DeadLetter) else None
+    label = (label or str(key))[:LONGEST_LABEL]
+    return BulkItem(operation=operation, letter=letter, target=key, label=label, result=result, note=note)

@@ -1,23 +1,14 @@
 """Replayers of dead letters whose source is not a pipeline: the modules that installed apps name."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol, cast
-
-from django.db.models import QuerySet
+from typing import Any, Protocol, cast
 
 from engines.conf import settings
 from engines.models import DeadLetter
 
 # In place of a payload: the letter's own.
 AS_IT_WAS: Any = object()
-
-
-class Fates(NamedTuple):
-    """The outcomes of replays: how many have not ended, and how many failed again."""
-
-    out: int = 0
-    failed: int = 0
 
 
 class Replayer(Protocol):
@@ -29,8 +20,8 @@ class Replayer(Protocol):
     def replay(self, letter: DeadLetter, payload: Any, /) -> str:
         """Run it again with this payload or `AS_IT_WAS`, in the database transaction that settles it; the new id."""
 
-    def fates(self, ids: QuerySet[Any, Any], /) -> Fates:
-        """The outcomes of the replays with these ids."""
+    def outcomes(self, ids: Sequence[str], /) -> Mapping[str, str]:
+        """Of the replays with these ids those that have ended: `succeeded` or `failed`."""
 
     def hindrance(self, letters: Sequence[DeadLetter], /) -> str:
         """The blocker of replaying these now; empty if there is none."""

@@ -3,13 +3,17 @@
 from typing import ClassVar
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from engines.core.states import GroupState, LetterState
 
 GROUP_STATES = [(state.value, state.value) for state in GroupState]
 LETTER_STATES = [(state.value, state.value) for state in LetterState]
+# A bulk operation of which not every replay has been seen to end.
+REPLAYS_RUN = Q(
+    verb="replay", done__gt=F("replays_succeeded") + F("replays_failed") + F("replays_cancelled") + F("replays_lost")
+)
 
 
 class DeadLetterGroup(models.Model):
@@ -106,26 +110,46 @@ class DeadLetter(models.Model):
 
 
 class BulkOperation(models.Model):
-    """A decision about many dead letters: by whom, why, which, at which rate, and the result of each."""
+    """A decision about many rows: by whom, why, which, at which rate, and the result of each."""
 
     STATES: ClassVar = [(word, word) for word in ("running", "paused", "done", "cancelled", "stopped")]
-    VERBS: ClassVar = [("replay", "replay"), ("discard", "discard")]
 
-    verb = models.CharField(max_length=10, choices=VERBS)
-    group = models.ForeignKey(DeadLetterGroup, on_delete=models.RESTRICT, related_name="operations")
+    verb = models.CharField(max_length=10)
+    kind = models.CharField(
+        max_length=20, default="dead_letter", db_default="dead_letter", help_text="The kind of rows it acts on."
+    )
+    group = models.ForeignKey(
+        DeadLetterGroup,
+        null=True,
+        on_delete=models.RESTRICT,
+        related_name="operations",
+        help_text="The group of dead letters, if it concerns the open ones of a single group.",
+    )
     filter = models.JSONField(default=dict)
+    dry_run = models.JSONField(
+        default=dict,
+        db_default=models.Value({}, models.JSONField()),
+        help_text="The number of rows that it would act on when it was started, and why others would be skipped.",
+    )
     by = models.CharField(max_length=150)
     reason = models.TextField()
     state = models.CharField(max_length=10, choices=STATES, default="running")
     note = models.TextField(blank=True, help_text="Why it stopped automatically.")
-    expected = models.PositiveIntegerField(help_text="Open dead letters when it was started.")
+    expected = models.PositiveIntegerField(help_text="Rows that it concerned when it was started.")
     cap = models.PositiveIntegerField(help_text="It processes at most this many.")
     canary = models.PositiveIntegerField(default=0, help_text="Replay this many first; continue only if they succeed.")
-    rate = models.FloatField(default=10, help_text="Replays per second.")
+    rate = models.FloatField(default=10, help_text="Rows per second.")
     last_letter = models.BigIntegerField(default=0)
+    cursor = models.TextField(default="", db_default="", help_text="Where it goes on in the rows of its filter.")
     done = models.PositiveIntegerField(default=0)
     skipped = models.PositiveIntegerField(default=0)
     failed = models.PositiveIntegerField(default=0)
+    # Of the replays that it has started: how they ended, counted as they end.
+    replays_succeeded = models.PositiveIntegerField(default=0, db_default=0)
+    replays_failed = models.PositiveIntegerField(default=0, db_default=0)
+    replays_cancelled = models.PositiveIntegerField(default=0, db_default=0)
+    replays_lost = models.PositiveIntegerField(default=0, db_default=0, help_text="Deleted before their end was seen.")
+    followed = models.BigIntegerField(default=0, db_default=0, help_text="The last item whose replay was looked at.")
     created_at = models.DateTimeField(db_default=Now())
     moved_at = models.DateTimeField(db_default=Now())
     finished_at = models.DateTimeField(null=True)
@@ -133,10 +157,13 @@ class BulkOperation(models.Model):
     class Meta:
         verbose_name = "bulk operation"
         ordering: ClassVar = ["-id"]
-        indexes: ClassVar = [models.Index(fields=["state", "id"], name="engines_bulk_state")]
+        indexes: ClassVar = [
+            models.Index(fields=["state", "id"], name="engines_bulk_state"),
+            models.Index(fields=["id"], name="engines_bulk_followed", condition=REPLAYS_RUN),
+        ]
 
     def __str__(self) -> str:
-        return f"{self.verb} of {self.group}"
+        return f"{self.verb} of {self.group}" if self.group_id else f"{self.verb} {self.kind.replace('_', ' ')}s"
 
     @property
     def processed(self) -> int:
@@ -144,16 +171,27 @@ class BulkOperation(models.Model):
 
 
 class BulkItem(models.Model):
-    """The result of a bulk operation for one dead letter."""
+    """The result of a bulk operation for one row."""
 
     operation = models.ForeignKey(BulkOperation, on_delete=models.CASCADE, related_name="items")
-    letter = models.ForeignKey(DeadLetter, on_delete=models.CASCADE, related_name="+")
+    letter = models.ForeignKey(DeadLetter, null=True, on_delete=models.CASCADE, related_name="+")
+    target = models.BigIntegerField(null=True, help_text="The key of the row.")
+    label = models.CharField(max_length=300, default="", db_default="", help_text="The row as people name it.")
     result = models.CharField(max_length=10, choices=[(word, word) for word in ("done", "skipped", "failed")])
     note = models.TextField(blank=True)
+    outcome = models.CharField(
+        max_length=10,
+        default="",
+        db_default="",
+        help_text="How its replay ended: succeeded, failed, cancelled or lost; empty while it runs.",
+    )
 
     class Meta:
         ordering: ClassVar = ["id"]
         constraints: ClassVar = [models.UniqueConstraint(fields=["operation", "letter"], name="engines_bulk_item")]
+        indexes: ClassVar = [
+            models.Index(fields=["operation", "id"], name="engines_bulk_runs", condition=Q(result="done", outcome="")),
+        ]
 
     def __str__(self) -> str:
-        return f"{self.letter}: {self.result}"
+        return f"{self.label or self.letter}: {self.result}"

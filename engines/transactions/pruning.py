@@ -11,7 +11,8 @@ from django.db.models.functions import Greatest
 
 from engines import dead_letters
 from engines.core.states import LetterState, State
-from engines.models import Attempt, BulkItem, DeadLetter, DeadLetterGroup, Pipeline, TransactionRecord
+from engines.models import Attempt, BulkItem, BulkOperation, DeadLetter, DeadLetterGroup, Pipeline, TransactionRecord
+from engines.models.dead_letters import REPLAYS_RUN
 from ergon_site.access import audit
 from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.clock import database_time
@@ -51,6 +52,8 @@ def prune(
             counts[state] += count
             progress(count)
     counts[State.FAILED] += _prune_letters(older_than)
+    while _delete_items(older_than):
+        pass
     pruned = Pruned(*counts.values())
     if by is not None:
         age = None if older_than is None else older_than / timedelta(days=1)
@@ -110,8 +113,21 @@ def _delete_letters(letters: QuerySet[DeadLetter]) -> int:
         DeadLetterGroup.objects.filter(pk=group_id).update(open_count=less)
     dead_letters.resolve_if_empty(still_open)
     ids = [pk for pk, _, _ in rows]
-    BulkItem.objects.filter(letter__in=ids).delete()
+    items = BulkItem.objects.filter(letter__in=ids)
+    # A replay that still runs is followed to its end, though what it replays is gone.
+    items.filter(operation__verb="replay", result="done", outcome="").update(letter=None)
+    items.delete()
     return DeadLetter.objects.filter(pk__in=ids).delete()[0]
+
+
+@retry_conflicts
+@transaction.atomic
+def _delete_items(older_than: timedelta | None) -> int:
+    """Delete results of bulk operations that ended long ago; the operations stay, with their counts."""
+    kept = timedelta(days=Pipeline().keep_failed_days) if older_than is None else older_than
+    ended = BulkOperation.objects.filter(finished_at__lt=database_time() - kept).exclude(REPLAYS_RUN)
+    ids = list(BulkItem.objects.filter(operation__in=ended).values_list("pk", flat=True)[:BATCH])
+    return BulkItem.objects.filter(pk__in=ids).delete()[0]
 
 
 def _prune_letters(older_than: timedelta | None) -> int:

@@ -1,6 +1,7 @@
 """VERBS: list orphans, sweep. What no fact refers to goes when it is old; what one refers to never does."""
 
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import islice
 
 from django.db import IntegrityError, transaction
@@ -28,12 +29,13 @@ def sweep(*, age: float | None = None, by: str = "sweep", reason: str = "") -> i
     age = settings().orphan_age if age is None else age
     # Those that are there now.
     keys = list(orphans(age).values_list("pk", flat=True))
-    swept = sum(_sweep_orphan(pk, age, by, reason) for pk in keys) + _sweep_strays(age, by, reason)
+    swept = sum(sweep_orphan(pk, age=age, by=by, reason=reason) for pk in keys) + _sweep_strays(age, by, reason)
     verifying.verify()
     return swept
 
 
-def _sweep_orphan(pk: int, age: float, by: str, reason: str) -> bool:
+def sweep_orphan(pk: int, *, by: str, reason: str, age: float | None = None) -> bool:
+    """Remove one artifact if it is an old orphan; whether it was."""
     with transaction.atomic():
         # One that a fact is about to refer to is passed by, not waited for.
         artifact = orphans(age).select_for_update(skip_locked=True).filter(pk=pk).first()
@@ -44,8 +46,8 @@ def _sweep_orphan(pk: int, age: float, by: str, reason: str) -> bool:
         before = {name: getattr(artifact, name) for name in names}
         target = f"artifact {artifact}"[:LONGEST_TARGET]
         audit.record(actor=by, action="artifact.sweep", target=target, reason=reason, before=before)
-    # If this is where the process ends, the next sweep finds a stray.
-    depot.discard(artifact.stored_as)
+        # Once the row is gone for good. If this is where the process ends, the next sweep finds a stray.
+        transaction.on_commit(partial(depot.discard, artifact.stored_as))
     return True
 
 

@@ -96,15 +96,15 @@ def test_the_counts_of_an_operation_agree_with_why_it_stopped(browse: Client, or
     operation = begin(orders, canary=2)
     bulk.advance()
     page = read(browse, f"{LIST}{operation.pk}/change/")
-    assert "2 replayed (0 succeeded, 0 failed again, 2 not ended yet), 0 skipped, 0 refused" in page
+    assert "2 replays started: 0 succeeded, 0 failed again, 2 still running; 0 skipped, 0 refused" in page
     records.run(orders, records.failure("again"))
     records.run(orders, records.failure("again"))
     bulk.advance()
     page = read(browse, f"{LIST}{operation.pk}/change/")
     assert "Stopped automatically: 2 of its replays failed again." in page
-    assert "2 replayed (0 succeeded, 2 failed again, 0 not ended yet), 0 skipped, 0 refused" in page
-    assert page.count('<td data-label="Result">replayed</td>') == 2
-    assert page.count('<span class="ergon-tag ergon-tag-bad">failed</span>') == 2
+    assert "2 replays started: 0 succeeded, 2 failed again, 0 still running; 0 skipped, 0 refused" in page
+    assert page.count('<td data-label="Result"><span class="ergon-tag ergon-tag-bad">failed again</span></td>') == 2
+    assert "<dt>Failed again</dt><dd>2</dd>" in page
 
 
 def test_what_was_discarded_is_counted_so(browse: Client, orders: Pipeline) -> None:

@@ -64,3 +64,16 @@ def test_a_group_is_acted_on_while_it_has_open_letters_and_nobody_else_acts() ->
 )
 def test_a_bulk_operation_turns_where_it_may(state: str, wanted: str, *, can: bool) -> None:
     assert allowed_actions.of_turning(state, wanted) == ("" if can else f"It is {state}.")
+
+
+@pytest.mark.parametrize(
+    ("verb", "is_paused", "why"),
+    [
+        ("pause", False, ""),
+        ("pause", True, "It is already paused."),
+        ("resume", True, ""),
+        ("resume", False, "It is not paused."),
+    ],
+)
+def test_what_is_paused_already_is_not_paused_again(verb: str, *, is_paused: bool, why: str) -> None:
+    assert allowed_actions.of_pausing(verb, is_paused=is_paused) == why

@@ -151,7 +151,9 @@ def test_a_replay_of_a_group_is_waited_for() -> None:
         eventually(has_ended, "the operation is over", 2 * LIMIT)
         output, errors = process.communicate()
     assert (process.returncode, errors) == (0, "")
-    assert output.endswith("is done: 2 done, 0 skipped, 0 failed\n")
+    assert output.endswith(
+        "is done: 2 replays started: 0 succeeded, 0 failed again, 2 still running; 0 skipped, 0 refused\n"
+    )
     assert set(DeadLetter.objects.values_list("state", flat=True)) == {"replayed"}
 
 

@@ -1,29 +1,23 @@
 """`manage.py dead_letters [list|show|replay|discard|…]`: one by one, by group, and by bulk operation."""
 
-import time
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Iterable
-from contextlib import closing
 from functools import partialmethod
 from typing import Any
-
-from django.core.management.base import CommandError
 
 from engines import dead_letters, transactions
 from engines.core.errors import ExceptionType
 from engines.core.states import GroupState, LetterState
-from engines.dead_letters import AS_IT_WAS, bulk
+from engines.dead_letters import AS_IT_WAS, bulk, bulk_replays
 from engines.management.base import VerbsCommand, json_file
+from engines.management.operations import as_json as operation_as_json, one_as_json, tell_begun, tell_end
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Pipeline
 from engines.reads import dead_letters as lists, executors
 from ergon_site.access.cli.commands import actor, moment, pretty
 from ergon_site.access.cli.options import add_reason, add_yes, whole
-from ergon_site.access.cli.program import typed
-from ergon_site.access.cli.progress import ProgressBar
 from ergon_site.access.cli.tables import printable
 
 SHOWN = 50
-LOOK_EVERY = 0.5
 MOST = 10_000
 EVERY_STATE = "all"
 LARGEST = 10**12 - 1
@@ -173,49 +167,35 @@ class Command(VerbsCommand):
         self._begin("discard", number, bulk.Terms(rate=bulk.AT_ONCE, cap=cap), **options)
 
     def operations(self, *, state: str | None, **_: Any) -> None:
-        found = lists.operations({"state": state} if state else {}).select_related("group")[:SHOWN]
-        headings = ["operation", "begun (UTC)", "what", "state", "done", "skipped", "failed", "of", "by", "reason"]
-        told = [_operation_as_json(one) for one in found]
-        names, counts = ("id", "created_at"), ("state", "done", "skipped", "failed", "expected", "by")
+        found = list(lists.operations({"state": state} if state else {}).select_related("group")[:SHOWN])
+        headings = ["operation", "begun (UTC)", "what", "state", "of", "by", "result", "reason"]
+        told = [operation_as_json(one) for one in bulk_replays.with_figures(found)]
+        names, counts = ("id", "created_at"), ("state", "expected", "by")
         rows = (
-            [*_cells(one, names), str(operation), *_cells(one, counts), one["note"] or one["reason"]]
+            [
+                *_cells(one, names),
+                str(operation),
+                *_cells(one, counts),
+                bulk_replays.tally(operation, getattr(operation, "replays", None)),
+                one["note"] or one["reason"],
+            ]
             for one, operation in zip(told, found, strict=True)
         )
         self.tell(told, self.table(headings, rows))
 
     def operation(self, *, number: int, wait: bool, **_: Any) -> None:
         if wait:
-            self._wait(number)
+            tell_end(self, number)
             return
-        told = _operation_as_json(bulk.find(number))
+        told = one_as_json(bulk.find(number))
         self.tell(told, _field_lines(told))
 
     def _begin(self, verb: str, number: int, terms: bulk.Terms, *, reason: str, wait: bool, **_: Any) -> None:
-        begun = bulk.begin(verb, number, terms, by=actor(), reason=reason)
-        if wait:
-            self._wait(begun.pk)
-            return
-        line = f"started the bulk operation {begun.pk}: {verb} of {begun.expected:,}; {typed('maintain')} runs it"
-        self.tell(_operation_as_json(bulk.find(begun.pk)), line)
-
-    def _wait(self, number: int) -> None:
-        """Follow an operation until it no longer runs; one that stopped before its end is an error."""
-        operation, seen = bulk.find(number), 0
-        with closing(ProgressBar(self.stderr, "settled", total=min(operation.expected, operation.cap))) as progress:
-            while operation.state == "running":
-                time.sleep(LOOK_EVERY)
-                operation = bulk.find(number)
-                progress.advance(operation.processed - seen)
-                seen = operation.processed
-        counts = ", ".join(f"{getattr(operation, name):,} {name}" for name in ("done", "skipped", "failed"))
-        line = f"the bulk operation {operation.pk} is {operation.state}: {counts}"
-        self.tell(_operation_as_json(operation), line)
-        if operation.state != "done":
-            raise CommandError(operation.note or f"the bulk operation {operation.pk} is {operation.state}")
+        tell_begun(self, bulk.begin(verb, number, terms, by=actor(), reason=reason), wait=wait)
 
     def _turn(self, verb: str, *, number: int, reason: str, **_: Any) -> None:
         operation = bulk.turn(number, TURNS[verb][1], by=actor(), reason=reason)
-        self.tell(_operation_as_json(operation), f"the bulk operation {operation.pk} is {operation.state}")
+        self.tell(one_as_json(operation), f"the bulk operation {operation.pk} is {operation.state}")
 
     pause = partialmethod(_turn, "pause")
     resume = partialmethod(_turn, "resume")
@@ -251,13 +231,6 @@ def _group_as_json(group: DeadLetterGroup) -> dict[str, Any]:
     names = ("source", "step", "category", "error_type", "message", "state", "open_count", "total")
     more = ("first_seen_at", "last_seen_at", "decided_by", "decision_reason")
     return {"id": group.pk, **{name: getattr(group, name) for name in (*names, *more)}}
-
-
-def _operation_as_json(operation: BulkOperation) -> dict[str, Any]:
-    names = ("verb", "state", "note", "by", "reason", "filter", "expected", "cap", "canary", "rate")
-    more = ("done", "skipped", "failed", "created_at", "finished_at")
-    kept = {name: getattr(operation, name) for name in (*names, *more)}
-    return {"id": operation.pk, "group": operation.group_id, **kept}
 
 
 def _number(parser: ArgumentParser) -> ArgumentParser:

@@ -70,6 +70,17 @@ STATES: Mapping[str, Mapping[str, Shown]] = {
         "done": Shown("done", Colour.GOOD),
         "cancelled": CANCELLED,
         "stopped": Shown("stopped", Colour.BAD),
+        # Of one that has started all of its replays: some still run, or some have failed again.
+        "finishing": Shown("finishing", Colour.BUSY),
+        "failures": Shown("done, some failed", Colour.BAD),
+    },
+    # How the replay of a row ended.
+    "replay": {
+        "succeeded": SUCCEEDED,
+        "failed": Shown("failed again", Colour.BAD),
+        "running": Shown("still running", Colour.BUSY),
+        "cancelled": CANCELLED,
+        "lost": Shown("deleted", Colour.PLAIN),
     },
     # What has become of one row of a bulk operation; a row that is done is called by the verb.
     "bulk item": {
