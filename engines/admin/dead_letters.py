@@ -22,10 +22,16 @@ from ergon_site.access.console.cells import column, identifier, tag, unbroken, w
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.lists import choice, typed
 from ergon_site.access.console.pages import ReasonForm, registered
+from ergon_site.access.console.selection import EXPORT, BulkAct
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
 
 DISCARD = Act("Discard", "discard", Right.OPERATE)
+BULK = (
+    BulkAct(title="Replay", verb="replay", meaning="The payload of each runs again as a new transaction."),
+    BulkAct(title="Discard", verb="discard", meaning="They are closed and will not be replayed. Nothing is deleted."),
+    EXPORT,
+)
 REPLAY = {"title": "Replay the dead letter", "description": "Its payload runs again as a new transaction."}
 
 
@@ -64,6 +70,7 @@ class LettersPage(ReplayablePage):
     detail_template = "console/dead_letter.html"
     list_before_template = "console/groups_link.html"
     actions_detail: ClassVar = ("replay", "edit", "discard", "reveal")
+    bulk_kind, bulk_acts = "dead_letter", BULK
     list_display: ClassVar = ("key", "state_word", "where", "what", "kind", "created_at", "settled")
     list_filter: ClassVar = [choice("state", states.choices("dead letter")), SourceFilter, CategoryFilter, GroupFilter]
     search_help_text = "A transaction id, or its start"

@@ -28,6 +28,7 @@ from ergon_site.access.console.cells import anchor, column, moment, tag, two_lin
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.lists import choice
 from ergon_site.access.console.pages import actor, registered
+from ergon_site.access.console.selection import EXPORT, BulkAct
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
 
@@ -38,6 +39,14 @@ MUTE = Act("Mute", "mute", Right.OPERATE)
 RESOLVE = Act("Resolve", "resolve", Right.OPERATE)
 REOPEN = Act("Reopen", "reopen", Right.OPERATE)
 DECISIONS = {MUTE: GroupState.MUTED, RESOLVE: GroupState.RESOLVED, REOPEN: GroupState.OPEN}
+SELECTED = (
+    BulkAct(title="Replay", verb="replay", meaning="The open dead letters of these groups run again."),
+    BulkAct(title="Discard", verb="discard", meaning="The open dead letters of these groups are closed for good."),
+    BulkAct(title="Mute", verb="mute", meaning="They no longer need attention; new failures are still recorded."),
+    BulkAct(title="Resolve", verb="resolve", meaning="The cause is fixed. A group reopens with its next failure."),
+    BulkAct(title="Reopen", verb="reopen", meaning="They need attention again."),
+    EXPORT,
+)
 REPLAY = {"title": "Replay all dead letters of the group", "form_class": ReplayGroupForm, "submit": "Replay all"}
 DISCARD = {
     "title": "Discard all dead letters of the group",
@@ -123,6 +132,7 @@ def _decide(act: Act, title: str, description: str) -> Any:
 class GroupsPage(ListedPage):
     audited = r"dead-letter group (?P<pk>\d{1,18}): .*"
     detail_template = "console/letter_group.html"
+    bulk_kind, bulk_acts = "dead_letter_group", SELECTED
     actions_detail: ClassVar = ("mute", "resolve", "reopen", "replay_all", "discard_all")
     list_display: ClassVar = ("error", "state_word", "where", "kind", "open_of", "seen", "day")
     list_display_links: ClassVar = ("error",)

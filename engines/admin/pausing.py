@@ -15,10 +15,18 @@ from engines.models import Pipeline, Schedule
 from ergon_site.access.console.cells import tag, with_note
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.pages import actor
+from ergon_site.access.console.selection import EXPORT, BoxedPage, BulkAct
 from ergon_site.access.console.states import choices
 from ergon_site.access.core.roles import Right
 
 PAUSE, RESUME = Act("Pause", "pause", Right.OPERATE), Act("Resume", "resume", Right.OPERATE)
+
+
+BULK = (
+    BulkAct(title="Pause", verb="pause", meaning="Nothing new starts until they are resumed."),
+    BulkAct(title="Resume", verb="resume", meaning="They go on at once."),
+    EXPORT,
+)
 
 
 class PausedFilter(admin.SimpleListFilter):
@@ -41,11 +49,12 @@ def turn_of(row: Pipeline | Schedule) -> Act:
     return RESUME if row.paused_at else PAUSE
 
 
-class PausablePage(DetailPage):
+class PausablePage(BoxedPage, DetailPage):
     """A page of rows that people make by a name and a plan, and that they pause and resume."""
 
     edit_right = Right.LEAD
     refused_by = (EngineError,)
+    bulk_acts = BULK
     new: Callable[..., Any]
     submit_text: ClassVar[str] = ""
 

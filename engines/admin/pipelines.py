@@ -83,6 +83,7 @@ CHANGE = {
 class PipelinesPage(PausablePage):
     audited = r"pipeline (?P<name>.+)"
     related = ("policy__active",)
+    bulk_kind = "pipeline"
     new = staticmethod(pipelines.create)
     actions_detail = ("pause", "resume", "submit_test", "edit")
     detail_template = "console/pipeline.html"

@@ -102,6 +102,7 @@ def is_late(row: Schedule) -> bool:
 class SchedulesPage(PausablePage):
     audited = r"schedule (?P<name>.+)"
     related = ("pipeline",)
+    bulk_kind = "schedule"
     new = staticmethod(schedules.create)
     detail_template = "console/schedule.html"
     new_title = "New schedule"

@@ -25,6 +25,7 @@ from ergon_site.access.console.cells import UNKNOWN, column, identifier, moment,
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.lists import choice, choice_of, typed
 from ergon_site.access.console.pages import ReasonForm, registered
+from ergon_site.access.console.selection import EXPORT, BulkAct
 from ergon_site.access.core.durations import exact_span, span
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
@@ -59,6 +60,11 @@ WorkerFilter = choice_of(
 )
 CorrelationFilter = typed("correlation", "correlation id")
 CANCEL = Act("Cancel", "cancel", Right.OPERATE)
+BULK = (
+    BulkAct(title="Replay", verb="replay", meaning="Each runs again as a new transaction with the same payload."),
+    BulkAct(title="Cancel", verb="cancel", meaning="Pending ones end now and will not run."),
+    EXPORT,
+)
 REPLAY = {"title": "Replay the transaction", "description": "The same payload runs again as a new transaction."}
 
 
@@ -89,6 +95,7 @@ class TransactionsPage(ReplayablePage):
     detail_template = "console/transaction.html"
     list_before_template = "console/search_note.html"
     actions_detail: ClassVar = ("cancel", "replay", "edit", "reveal")
+    bulk_kind, bulk_acts = "transaction", BULK
     list_display: ClassVar = (
         *("key", "state_word", "where", "summary", "what", "attempts", "created_at", "took"),
         *("priority", "correlation"),

@@ -11,6 +11,7 @@ from ergon_site.access.console.cells import column, size, tag, unbroken, words
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.lists import KeysetPage, choice, typed
 from ergon_site.access.console.pages import registered
+from ergon_site.access.console.selection import EXPORT, BulkAct
 from ergon_site.access.core.durations import span
 from ergon_site.access.keyset import KeysetQuery
 from facts.admin import links
@@ -21,10 +22,16 @@ from facts.reads import lists
 
 SHOWN = 50
 
+BULK = (
+    BulkAct(title="Remove", verb="sweep", meaning="Old orphans are deleted for good; what facts refer to stays."),
+    EXPORT,
+)
+
 
 @registered(Artifact)
 class ArtifactsPage(KeysetPage, DetailPage):
     detail_template = "console/artifact.html"
+    bulk_kind, bulk_acts = "artifact", BULK
     empty_text = "No artifacts yet: PUT /api/v1/objects/{bucket}/{key}."
     list_display = ("name", "kept", "bytes_held", "kind", "created_at", "who")
     list_filter: ClassVar = [

@@ -19,8 +19,10 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
 from ergon_site.access import keyset
+from ergon_site.access.console import selection
 from ergon_site.access.console.cells import UNKNOWN, moment
-from ergon_site.access.console.pages import ConsoleList, ConsolePage
+from ergon_site.access.console.pages import ConsoleList
+from ergon_site.access.console.selection import SelectablePage
 from ergon_site.access.keyset import KeysetQuery, ListingError
 
 AT = "at"
@@ -60,7 +62,7 @@ class KeysetList(ConsoleList):
         wanted = {spec.parameter_name: spec.value() for spec in self.filter_specs if spec.value()} | {"q": self.query}
         if any(len(value) > self.model_admin.longest_value or "\x00" in value for value in wanted.values()):
             raise IncorrectLookupParameters
-        self.has_active_filters = len(wanted) > 1
+        self.has_active_filters, self.wanted = len(wanted) > 1, wanted
         try:
             self.keyset_query = self.model_admin.keyset_query(request, wanted)
         except ListingError as error:
@@ -108,19 +110,20 @@ class KeysetList(ConsoleList):
             key = escape(self.model_admin.key_of(row))
             address = f"{folder}{key}/change/"
             # By its id a refresh knows the row again, wherever it has moved to.
-            parts.append(f'<tbody id="row-{key}"><tr class="data-row">')
+            parts.append(f'<tbody id="row-{key}"><tr class="data-row" data-key="{key}">')
+            parts.append(selection.row_box(self.model_admin, row))
             parts += [column.cell(row, address) for column in self.columns]
             parts.append("</tr></tbody>")
         return mark_safe("".join(parts))  # noqa: S308 (each cell escapes what it shows)
 
-    @property
+    @cached_property
     def counted(self) -> str:
         """The number of rows, where an index tells."""
         count = self.keyset_query.count()
         return "" if count is None else keyset.counted(count)
 
 
-class KeysetPage(ConsolePage):
+class KeysetPage(SelectablePage):
     """An admin page whose list is a keyset query."""
 
     actions = None

@@ -174,12 +174,15 @@ class ConsolePage(ModelAdmin):
             raise PermissionDenied
         if form not in EXPORTS or not self.export_fields:
             raise Http404
-        write, content_type = EXPORTS[form]
         try:
             rows = self.get_changelist_instance(request).get_queryset(request)
         except IncorrectLookupParameters as error:
             msg = "This list has no such filter, or the filter has no such value."
             raise BadRequest(msg) from error
+        return self.file(rows, form)
+
+    def file(self, rows: QuerySet[Model], form: str) -> StreamingHttpResponse:
+        write, content_type = EXPORTS[form]
         name = f"{slugify(self.opts.verbose_name_plural)}.{form}"
         return StreamingHttpResponse(
             write(self.export_fields, self.exported(rows)),
