@@ -11,8 +11,7 @@ from django.contrib import admin
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import PasswordChangeView
 from django.core.exceptions import PermissionDenied
-from django.core.paginator import InvalidPage
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.templatetags.static import static
@@ -24,7 +23,7 @@ from unfold.sites import UnfoldAdminSite
 
 from engines.reads import executors
 from ergon_site.access import addresses
-from ergon_site.access.console import fragments
+from ergon_site.access.console import fragments, palette
 from ergon_site.access.console.pages import PAGES, holds
 from ergon_site.access.console.password_forms import LoginForm, PasswordForm
 from ergon_site.access.core.roles import Right
@@ -97,7 +96,7 @@ THEME: dict[str, Any] = {
     "SITE_SYMBOL": "conveyor_belt",
     "SITE_URL": None,
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": _static("favicon.svg")}],
-    "STYLES": [_static("console.css"), _static("lists.css"), _static("dashboard.css")],
+    "STYLES": [_static("console.css"), _static("lists.css"), _static("dashboard.css"), _static("find.css")],
     "SCRIPTS": [_static("forms.js"), _static("badges.js")],
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
@@ -180,12 +179,14 @@ class Console(UnfoldAdminSite):
         return page(request)
 
     def search(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        try:
-            found: HttpResponse = super().search(request, extra_context)
-        except (InvalidPage, ValueError):
-            # The theme takes the number of a page as it comes.
-            raise Http404 from None
-        return found
+        """The palette's lines as JSON, or as a page where no script runs."""
+        text = request.GET.get("q", "")
+        sections = palette.find(request, text, list(self._registry.values()), menu(request))
+        if not request.accepts("text/html"):
+            shown = [{"title": one.title, "lines": [line[:3] for line in one.lines]} for one in sections]
+            return JsonResponse({"sections": shown}, headers={"Vary": "Accept", "Cache-Control": "no-store"})
+        context = {**self.each_context(request), "title": "Search", "text": text, "sections": sections}
+        return TemplateResponse(request, "console/find.html", context, headers={"Vary": "Accept"})
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         page: TemplateResponse = super().index(request, {**dashboard.page_context(request), **(extra_context or {})})

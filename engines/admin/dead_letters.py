@@ -1,6 +1,6 @@
 """Dead letters: all that is needed to understand one, and what a person can decide about it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from django.http import HttpRequest, HttpResponse
@@ -14,7 +14,7 @@ from engines.admin.replaying import EDIT_BUTTON, REPLAY_BUTTON, REVEAL_BUTTON, R
 from engines.core import allowed_actions, explanation, redaction
 from engines.core.states import LetterState
 from engines.models import DeadLetter, Pipeline, PolicyVersion, TransactionRecord, Worker
-from engines.reads import executors, explain, timeline
+from engines.reads import executors, explain, filters, timeline
 from engines.reads.dead_letters import list_letters
 from ergon_site.access.console import states, timeline as timelines
 from ergon_site.access.console.buttons import bar
@@ -22,6 +22,7 @@ from ergon_site.access.console.cells import column, identifier, tag, unbroken, w
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.lists import choice, typed
 from ergon_site.access.console.pages import ReasonForm, registered
+from ergon_site.access.console.palette import MOST, Found
 from ergon_site.access.console.selection import EXPORT, BulkAct
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
@@ -73,6 +74,7 @@ class LettersPage(ReplayablePage):
     bulk_kind, bulk_acts = "dead_letter", BULK
     list_display: ClassVar = ("key", "state_word", "where", "what", "kind", "created_at", "settled")
     list_filter: ClassVar = [choice("state", states.choices("dead letter")), SourceFilter, CategoryFilter, GroupFilter]
+    search_names = ("error",)
     search_help_text = "A transaction id, or its start"
     export_fields: ClassVar = {
         "id": "id",
@@ -87,6 +89,10 @@ class LettersPage(ReplayablePage):
     where = column("source", lambda letter: words(letter.source))
     kind = column("category", lambda letter: unbroken(letter.category))
     settled = column("decided by", lambda letter: letter.settled_by, empty_value="–")
+
+    def find(self, request: HttpRequest, text: str) -> Iterator[Found]:
+        for key, uid, state in filters.first_alike(DeadLetter, text, MOST):
+            yield Found(uid, state, self.address(key))
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         return list_letters(wanted)

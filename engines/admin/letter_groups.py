@@ -1,6 +1,6 @@
 """Groups of dead letters: one line for each kind of failure, and what can be decided about all of them at once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -20,7 +20,7 @@ from engines.core.states import GroupState
 from engines.dead_letters import bulk
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, DeadLetterHour
 from engines.reads import letter_groups as reads
-from engines.reads.dead_letters import list_groups
+from engines.reads.dead_letters import find_groups, list_groups
 from ergon_site.access import keyset
 from ergon_site.access.console import drawing, states
 from ergon_site.access.console.buttons import bar
@@ -28,6 +28,7 @@ from ergon_site.access.console.cells import anchor, column, moment, tag, two_lin
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.lists import choice
 from ergon_site.access.console.pages import actor, registered
+from ergon_site.access.console.palette import MOST, Deed, Found
 from ergon_site.access.console.selection import EXPORT, BulkAct
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
@@ -137,6 +138,9 @@ class GroupsPage(ListedPage):
     list_display: ClassVar = ("error", "state_word", "where", "kind", "open_of", "seen", "day")
     list_display_links: ClassVar = ("error",)
     list_filter: ClassVar = [choice("state", states.choices("group")), SourceFilter, CategoryFilter]
+    search_names = ("error",)
+    replay_path, replay_right = "replay-all/", Right.LEAD
+    deeds = (Deed("Replay all of", "replay_all", Right.LEAD, "open"),)
     search_help_text = "Part of an error, a message or a source"
     list_before_template = "console/letters_link.html"
     export_fields: ClassVar = {
@@ -160,6 +164,11 @@ class GroupsPage(ListedPage):
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         return list_groups(wanted)
+
+    def find(self, request: HttpRequest, text: str) -> Iterator[Found]:
+        for group in find_groups(text, MOST):
+            mark, note = "open" if group.open_count else "", f"{group.source}, {group.state}"
+            yield Found(str(group), note, self.address(group.pk), group.pk, mark)
 
     def decorate(self, request: HttpRequest, rows: list[DeadLetterGroup]) -> list[DeadLetterGroup]:
         return with_trends(rows)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
-from django.db.models import QuerySet
+from django.db.models import Case, QuerySet, Value, When
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from unfold.decorators import display
@@ -15,6 +15,7 @@ from engines.models import Pipeline, Schedule
 from ergon_site.access.console.cells import tag, with_note
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.pages import actor
+from ergon_site.access.console.palette import Deed
 from ergon_site.access.console.selection import EXPORT, BoxedPage, BulkAct
 from ergon_site.access.console.states import choices
 from ergon_site.access.core.roles import Right
@@ -57,6 +58,9 @@ class PausablePage(BoxedPage, DetailPage):
     bulk_acts = BULK
     new: Callable[..., Any]
     submit_text: ClassVar[str] = ""
+    found_by = "name"
+    found_mark = Case(When(paused_at=None, then=Value("active")), default=Value("paused"))
+    deeds = (Deed("Pause", "pause", Right.OPERATE, "active"), Deed("Resume", "resume", Right.OPERATE, "paused"))
 
     @display(description="state", ordering="paused_at")
     def state(self, row: Pipeline | Schedule) -> str:

@@ -63,6 +63,7 @@ class PoliciesPage(PolicyPage):
     list_display = ("name", "kind", "version", "governed", "changed_by", "changed_at")
     list_filter: ClassVar = ["kind"]
     search_fields = ("name__startswith",)
+    found_by = "name"
     export_fields = ("name", "kind", "active__number", "governed_count", "last_by", "last_at")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Policy]:

@@ -23,6 +23,8 @@ REVEAL_BUTTON = Act("Reveal", "reveal", Right.OPERATE, is_dialog=False)
 class ReplayablePage(ListedPage):
     """A page of rows with a payload that can be replayed, edited and revealed."""
 
+    replay_path = "replay/"
+
     def details(self, request: HttpRequest, row: Any, *, is_revealed: bool = False) -> dict[str, Any]:
         raise NotImplementedError
 

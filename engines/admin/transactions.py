@@ -1,6 +1,6 @@
 """Transactions: find one among a million, see why it is where it is, cancel it, run it again."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -25,9 +25,11 @@ from ergon_site.access.console.cells import UNKNOWN, column, identifier, moment,
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.lists import choice, choice_of, typed
 from ergon_site.access.console.pages import ReasonForm, registered
+from ergon_site.access.console.palette import MOST, Found
 from ergon_site.access.console.selection import EXPORT, BulkAct
 from ergon_site.access.core.durations import exact_span, span
 from ergon_site.access.core.roles import Right
+from ergon_site.access.core.search_terms import PAYLOAD
 from ergon_site.access.keyset import KeysetQuery
 
 AGES = {
@@ -105,7 +107,8 @@ class TransactionsPage(ReplayablePage):
         *(choice("state", states.choices("transaction", *filters.STATES)), PipelineFilter, CategoryFilter),
         *(choice("age", AGES), choice("ended", ENDS), WorkerFilter, CorrelationFilter),
     ]
-    search_help_text = "Id, correlation id, or payload.order.id:42"
+    search_names = ("error", "after", "before", PAYLOAD)
+    search_help_text = "Id, words of an error, state:failed, payload.order.id:42"
     export_fields: ClassVar = {
         "id": "uid",
         "pipeline": F("pipeline__name"),
@@ -145,6 +148,12 @@ class TransactionsPage(ReplayablePage):
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         return list_transactions(wanted, pipelines(request))
+
+    def find(self, request: HttpRequest, text: str) -> Iterator[Found]:
+        for key, uid, state in filters.first_alike(TransactionRecord, text, MOST):
+            yield Found(uid, State(state).word, self.address(key))
+        for row in TransactionRecord.objects.only("uid", "state").filter(correlation_id=text).order_by("-id")[:MOST]:
+            yield Found(row.uid, f"{row.word}, of this correlation id", self.address(row.pk))
 
     def decorate(self, request: HttpRequest, rows: list[Any]) -> list[Any]:
         known = {pipeline.pk: pipeline for pipeline in pipelines(request)}

@@ -3,8 +3,8 @@
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.db.models import DurationField, ExpressionWrapper, F, QuerySet
-from django.db.models.functions import Now
+from django.db.models import CharField, DurationField, ExpressionWrapper, F, QuerySet, Value
+from django.db.models.functions import Cast, Concat, Now
 from django.http import HttpRequest
 from django.utils.html import format_html
 
@@ -51,12 +51,17 @@ class WorkersPage(DetailPage):
     list_display = ("process", "standing", "serves", "holds", "left_behind", "ended", "heartbeat", "started")
     list_filter: ClassVar = [AliveFilter]
     search_fields = ("host__startswith",)
+    found_by = Concat("host", Value(":"), Cast("pid", CharField()))
+    found_mark = F("state")
     search_help_text = "Start of a host name."
     ordering = ("-id",)
     export_fields = (
         *("id", "host", "pid", "state", "pipelines", "in_flight", "abandoned", "settled"),
         *("heartbeat_at", "started_at", "stopped_at", "note"),
     )
+
+    def found_rows(self, request: HttpRequest) -> QuerySet[Worker]:
+        return workers.enrolled()
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
         rows: QuerySet[Worker] = super().get_queryset(request)

@@ -1,6 +1,6 @@
 """Lists of dead letters, of their groups and of bulk operations."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db.models import Q, QuerySet
@@ -8,8 +8,11 @@ from django.db.models import Q, QuerySet
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup
 from engines.reads import filters
 from engines.reads.filters import beginning
+from ergon_site.access.core.search_terms import MOST_WORDS
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.keyset import KeysetQuery
+
+FOUND_AMONG = 5_000
 
 Asked = Mapping[str, str]
 
@@ -34,6 +37,8 @@ def list_letters(asked: Asked) -> KeysetQuery:
     text = asked.get("q", "").strip()
     keys, note = beginning(DeadLetter, text) if text else ([], "")
     given = [*([Q(pk__in=keys)] if text else []), *filters.conditions(asked, filters.LETTERS).values()]
+    if "error" in asked:
+        given = [*(given or [Q()]), _containing([asked["error"]], "error_type", "message")]
     return KeysetQuery(rows=_light().filter(*given[:1]), rest=Q(*given[1:]), is_counted=not text, note=note)
 
 
@@ -42,10 +47,27 @@ def list_groups(asked: Asked) -> KeysetQuery:
     given, text = filters.conditions(asked, filters.GROUPS), asked.get("q", "").strip()
     others = [given.pop("category")] if "category" in given else []
     if text:
-        others.append(Q(error_type__icontains=text) | Q(message__icontains=text) | Q(source__icontains=text))
+        others.append(_containing(text.split(), "error_type", "message", "source"))
+    if "error" in asked:
+        others.append(_containing([asked["error"]], "error_type", "message"))
     leading, *following = given.values() or [Q()]
     rows = DeadLetterGroup.objects.filter(leading)
     return KeysetQuery(rows=rows, order=("-last_seen_at", "-id"), rest=Q(*following, *others))
+
+
+def find_groups(text: str, most: int) -> QuerySet[DeadLetterGroup]:
+    """Those seen last whose error or source contains the words, among the newest groups."""
+    newest = DeadLetterGroup.objects.order_by("-last_seen_at", "-id").values("pk")[:FOUND_AMONG]
+    rows = DeadLetterGroup.objects.filter(_containing(text.split(), "error_type", "message", "source"), pk__in=newest)
+    return rows.order_by("-last_seen_at", "-id")[:most]
+
+
+def _containing(words: Sequence[str], *columns: str) -> Q:
+    """Each of the words in one of the columns."""
+    found = Q()
+    for word in words[:MOST_WORDS]:
+        found &= Q(*(Q(**{f"{column}__icontains": word}) for column in columns), _connector=Q.OR)
+    return found
 
 
 def _light() -> QuerySet[Any]:

@@ -6,6 +6,7 @@ Ids are found by their start, and times by the number of the first row since the
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import connection
 from django.db.models import Model, Q
@@ -32,8 +33,8 @@ INDEXED = Q(state=State.PENDING.value) | Q(lease_expires_at__isnull=False) | Q(f
 MOST_ALIKE = 200
 # In the order of the index, for which PostgreSQL has another word: the first few cost a few entries, however many.
 BEGINNING = {
-    "postgresql": 'SELECT id FROM "{table}" WHERE uid LIKE %s ORDER BY uid USING ~<~ LIMIT %s',
-    "sqlite": "SELECT id FROM \"{table}\" WHERE uid LIKE %s ESCAPE '\\' ORDER BY uid LIMIT %s",
+    "postgresql": 'SELECT id, uid, state FROM "{table}" WHERE uid LIKE %s ORDER BY uid USING ~<~ LIMIT %s',
+    "sqlite": "SELECT id, uid, state FROM \"{table}\" WHERE uid LIKE %s ESCAPE '\\' ORDER BY uid LIMIT %s",
 }
 # Halves the numbers between the first and the last row until one is left: some twenty rows are looked at, not all.
 MIDDLE = "(SELECT t.created_at FROM engines_transactionrecord t WHERE t.id >= (low + high) / 2 ORDER BY t.id LIMIT 1)"
@@ -121,12 +122,17 @@ def age(text: str) -> tuple[str, datetime]:
 
 def beginning(model: type[Model], text: str) -> tuple[list[int], str]:
     """The keys of those whose id begins so, as many as a list of them can be of use; and a word if there are more."""
-    statement = BEGINNING[connection.vendor].format(table=model._meta.db_table)  # noqa: SLF001 (Django's own way)
-    with connection.cursor() as cursor:
-        cursor.execute(statement, [f"{connection.ops.prep_for_like_query(text)}%", MOST_ALIKE + 1])
-        keys = [row[0] for row in cursor.fetchall()]
+    keys = [key for key, *_ in first_alike(model, text, MOST_ALIKE + 1)]
     more = f"more than {MOST_ALIKE} ids start with this; type more characters to find the others"
     return keys[:MOST_ALIKE], more if len(keys) > MOST_ALIKE else ""
+
+
+def first_alike(model: type[Model], text: str, most: int) -> list[tuple[int, str, Any]]:
+    """Key, id and state of the first whose id begins so."""
+    statement = BEGINNING[connection.vendor].format(table=model._meta.db_table)  # noqa: SLF001 (Django's own way)
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [f"{connection.ops.prep_for_like_query(text)}%", most])
+        return list(cursor.fetchall())
 
 
 def first_since(moment: datetime) -> int:

@@ -1,7 +1,7 @@
-"""Lists of transactions, by filters, by the start of an id, and by what is in payloads."""
+"""Lists of transactions, by filters, by the start of an id, by words of errors, and by what is in payloads."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from operator import itemgetter
@@ -10,65 +10,93 @@ from typing import Any
 from django.db.models import Func, IntegerField, Q
 from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Coalesce
+from django.utils import timezone
 
 from engines import workers
 from engines.core import explanation, redaction, summary
 from engines.core.errors import ExceptionType
 from engines.core.states import CATEGORIES, State
 from engines.models import Pipeline, TransactionRecord
-from engines.reads.filters import INDEXED, ListingError, age, beginning, first_since, in_state
+from engines.reads.filters import CATEGORY_NAMES, INDEXED, STATES, ListingError, age, beginning, first_since, in_state
 from ergon_site.access.core import json_text
-from ergon_site.access.keyset import KeysetQuery
+from ergon_site.access.core.search_terms import MOST_WORDS, PAYLOAD, moment
+from ergon_site.access.core.texts import is_key
+from ergon_site.access.keyset import WINDOW, KeysetQuery
 
 LOOKED_INTO = 10_000
 SMALL = 16 * 1024
+SHOWN = 12
 DEEPEST_PATH = 20
-IN_PAYLOAD = re.compile(r"payload\.([^:]+):(.*)", re.DOTALL)
 BACKWARDS = re.compile(r"\s*-\s*\d+\s*")
 HEAVY = ("payload", "result", "metadata", "trace_context", "payload_changes")
 NEWEST = ("-id",)
 
 
 def list_transactions(asked: Mapping[str, str], pipelines: Collection[Pipeline]) -> KeysetQuery:
-    """The keyset query of transactions, without payloads and results; a word that means nothing is refused."""
-    try:
-        # A worker holds only what runs, and only what failed has a category.
-        implied = State.RUNNING if "worker" in asked else State.FAILED if "category" in asked else None
-        state = State[asked["state"].upper()] if "state" in asked else implied
-        conditions = _conditions(asked, state, pipelines)
-    except (KeyError, ValueError) as error:
-        msg = f"unknown filter: {error}"
-        raise ListingError(msg) from None
+    """The keyset query of transactions, without payloads and results; a word that means nothing is refused.
+
+    A text (`q`) is an id or its start or a correlation id or, where there is none, words of errors.
+    """
+    # A worker holds only what runs, and only what failed has a category and an error that people look for.
+    implied = State.RUNNING if "worker" in asked else State.FAILED if {"category", "error"} & set(asked) else None
+    state = State(STATES.index(_one_of(STATES, asked, "state"))) if "state" in asked else implied
+    conditions = _conditions(asked, state, pipelines)
     rows, note, text = TransactionRecord.objects.defer(*HEAVY), "", asked.get("q", "").strip()
-    payload = IN_PAYLOAD.fullmatch(text)
-    if text and not payload:
+    if text:
         keys, note = beginning(TransactionRecord, text)
-        conditions["text"] = Q(pk__in=keys) | Q(correlation_id=text)
+        if keys or TransactionRecord.objects.filter(correlation_id=text).exists():
+            conditions["text"] = Q(pk__in=keys) | Q(correlation_id=text)
+        else:
+            conditions["words"] = ~Q(state=State.SUCCEEDED.value) & in_errors(text.split())
+            note = f"no such id: searched the errors of the newest {WINDOW:,}"
     order, served = _index(state, conditions)
     asked_for = set(conditions)
     for name in served:
         rows = rows.filter(conditions.pop(name, Q()))
     rest = Q(*conditions.values())
-    if not payload:
+    paths = {name.removeprefix(PAYLOAD): asked[name] for name in asked if name.startswith(PAYLOAD)}
+    if not paths:
         is_counted = not asked_for or (asked_for <= {"state", "pipeline"} and "state" in asked_for)
         return KeysetQuery(rows=rows, order=order, rest=rest, is_counted=is_counted, note=note)
-    # Those whose payload holds a value at a path; never where the pipeline hides that path.
-    path, value = payload[1].strip(), payload[2].strip()
+    for number, (path, value) in enumerate(paths.items()):
+        name = f"found_{number}"
+        rows = rows.alias(**{name: _place(path)})
+        rest &= _holds(name, value) & ~Q(pipeline_id__in=_hiding(path, pipelines))
+    return KeysetQuery(rows=rows, order=order, rest=rest, window=LOOKED_INTO, note=note)
+
+
+def in_errors(words: Sequence[str]) -> Q:
+    """Those whose error contains each of these words in its type or its message."""
+    found = Q()
+    for word in words[:MOST_WORDS]:
+        found &= Q(error__type__icontains=word) | Q(error__message__icontains=word)
+    return found
+
+
+def _place(path: str) -> Any:
+    """The place in a payload at the end of a path."""
     parts = path.split(".")
     if len(parts) > DEEPEST_PATH or any(BACKWARDS.fullmatch(part) for part in parts):
         msg = f"a path into a payload has at most {DEEPEST_PATH} parts, and places in lists count from 0"
         raise ListingError(msg)
-    hidden = [pipeline.pk for pipeline in pipelines if redaction.covers(pipeline.redacted, path)]
     place: Any = "payload"
     for part in parts:
         place = KeyTransform(part, place)
+    return place
+
+
+def _holds(name: str, value: str) -> Q:
     # `42` may be a number or a text; the address does not say which.
-    found = Q(found=value)
+    found = Q(**{name: value})
     with suppress(json_text.MalformedJSONError):
         if isinstance(parsed := json_text.parse(value.encode()), int | float | str):
-            found |= Q(found=parsed)
-    rest = found & ~Q(pipeline_id__in=hidden) & rest
-    return KeysetQuery(rows=rows.alias(found=place), order=order, rest=rest, window=LOOKED_INTO)
+            found |= Q(**{name: parsed})
+    return found
+
+
+def _hiding(path: str, pipelines: Collection[Pipeline]) -> list[int]:
+    """The pipelines that hide a path: nobody finds out what is there letter by letter."""
+    return [pipeline.pk for pipeline in pipelines if redaction.covers(pipeline.redacted, path)]
 
 
 def describe(rows: Sequence[Any], now: datetime) -> None:
@@ -128,22 +156,54 @@ def _conditions(asked: Mapping[str, str], state: State | None, pipelines: Collec
         found["state"] = in_state(state)
     if "pipeline" in asked:
         keys = {pipeline.name: pipeline.pk for pipeline in pipelines}
-        found["pipeline"] = Q(pipeline_id=keys[asked["pipeline"]]) & (INDEXED if state is None else Q())
+        found["pipeline"] = Q(pipeline_id=keys[_one_of(keys, asked, "pipeline")]) & (INDEXED if state is None else Q())
     if "category" in asked:
-        found["category"] = Q(category=CATEGORIES[ExceptionType(asked["category"])])
-    if "age" in asked:
-        lookup, moment = age(asked["age"])
-        is_by_time = state is not None and state.is_final and "pipeline" in asked
-        column, bound = ("created_at", moment) if is_by_time else ("pk", first_since(moment))
-        found["age"] = Q(**{f"{column}__{lookup}": bound})
-    if "ended" in asked:
-        lookup, moment = age(asked["ended"])
-        found["ended"] = Q(**{f"finished_at__{lookup}": moment})
+        found["category"] = Q(category=CATEGORIES[ExceptionType(_one_of(CATEGORY_NAMES, asked, "category"))])
+    try:
+        made = [_created(*bound, state, asked) for bound in _bounds(asked)]
+        if made:
+            found["age"] = Q(*made)
+        if "ended" in asked:
+            lookup, ended_at = age(asked["ended"])
+            found["ended"] = Q(**{f"finished_at__{lookup}": ended_at})
+    except ValueError as error:
+        raise ListingError(str(error)) from None
     if "worker" in asked:
+        if not is_key(asked["worker"]):
+            msg = "worker is the number of a worker"
+            raise ListingError(msg, "worker")
         found["worker"] = Q(lease_owner=int(asked["worker"]))
     if asked.get("correlation"):
         found["correlation"] = Q(correlation_id=asked["correlation"])
+    if "error" in asked:
+        found["error"] = in_errors([asked["error"]])
     return found
+
+
+def _one_of(words: Collection[str], asked: Mapping[str, str], name: str) -> str:
+    """The word that is asked for; capitals make no difference where no other word is meant."""
+    word = asked[name] if asked[name] in words else {one.lower(): one for one in words}.get(asked[name].lower())
+    if word is None:
+        known = list(words)
+        more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
+        msg = f"there is no {name} {asked[name]!r}; there are {', '.join(known[:SHOWN]) or 'none'}{more}"
+        raise ListingError(msg, name)
+    return word
+
+
+def _bounds(asked: Mapping[str, str]) -> Iterator[tuple[str, datetime]]:
+    """What is said of the time of submission: lookups and the times that they compare with."""
+    if "age" in asked:
+        yield age(asked["age"])
+    for name, lookup in (("after", "gte"), ("before", "lt")):
+        if name in asked:
+            yield lookup, moment(asked[name], timezone.now())
+
+
+def _created(lookup: str, at: datetime, state: State | None, asked: Mapping[str, str]) -> Q:
+    is_by_time = state is not None and state.is_final and "pipeline" in asked
+    column, bound = ("created_at", at) if is_by_time else ("pk", first_since(at))
+    return Q(**{f"{column}__{lookup}": bound})
 
 
 def _index(state: State | None, conditions: Mapping[str, Q]) -> tuple[tuple[str, ...], tuple[str, ...]]:

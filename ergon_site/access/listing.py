@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from django.db import connection
 from django.db.models import Q
 
+from ergon_site.access.core.search_terms import moment
 from ergon_site.access.keyset import KeysetQuery, ListingError
 from ergon_site.access.models import AuditEntry
 
@@ -51,6 +52,12 @@ def entries(asked: Mapping[str, str], now: datetime) -> KeysetQuery:
             msg = f"there is no age {age!r}"
             raise ListingError(msg)
         rows = rows.filter(**{SIDES[side]: now - SPANS[span]})
+    for name, lookup in (("after", "at__gte"), ("before", "at__lt")):
+        if name in asked:
+            try:
+                rows = rows.filter(**{lookup: moment(asked[name], now)})
+            except ValueError as error:
+                raise ListingError(str(error)) from None
     for condition in leads[1:]:
         rest &= condition
     return KeysetQuery(rows=rows, order=NEWEST, rest=rest, window=WINDOW, note=note)

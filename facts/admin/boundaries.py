@@ -6,6 +6,8 @@ from shlex import quote
 from typing import Any, ClassVar
 
 from django.contrib import messages
+from django.db.models import F, Value
+from django.db.models.functions import Concat
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -120,6 +122,8 @@ class BoundariesPage(Verbs):
     list_display = ("pair", "gate_word", "backlog", "lag", "reached", "head", "fill")
     list_filter: ClassVar = ["gate"]
     search_fields = ("from_zone__name__startswith", "to_zone__name__startswith")
+    found_by = Concat("from_zone__name", Value(" → "), "to_zone__name")
+    found_mark = F("gate")
     search_help_text = "Start of either zone's name."
     export_fields = (
         *("from_zone__name", "to_zone__name", "gate", "gate_by", "gate_reason", "alarm", "failures", "source_url"),

@@ -89,6 +89,7 @@ class ConsumersPage(Verbs):
     list_display = ("reader", "state", "reads", "place", "backlog", "fetched", "confirmed")
     list_filter: ClassVar = [ReadFilter]
     search_fields = ("name__startswith",)
+    found_by = "name"
     search_help_text = "Start of a name."
     export_fields = (
         *("name", "boundary__from_zone__name", "boundary__to_zone__name"),

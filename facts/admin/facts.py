@@ -1,6 +1,6 @@
 """Facts in the store buffer and in the forward buffer: found by what they are called, read, and never changed."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ from ergon_site.access.console.cells import column, size, two_lines, words
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.lists import KeysetPage, choice_of, typed
 from ergon_site.access.console.pages import registered
+from ergon_site.access.console.palette import MOST, Found
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.keyset import KeysetQuery
 from facts.admin import links
@@ -100,6 +101,13 @@ class WrittenPage(KeysetPage, DetailPage):
             # The theme's breadcrumb would take the key of two columns for an address.
             row.page_address = self.address(self.key_of(row))
         return row
+
+    def find(self, request: HttpRequest, text: str) -> Iterator[Found]:
+        names = {one.pk: str(one) for one in all_boundaries(request)}
+        for row in lists.find(self.model, text, list(names), MOST):
+            yield Found(
+                row.message_id, f"{names[row.boundary_id]}, offset {row.offset:,}", self.address(self.key_of(row))
+            )
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         return lists.facts(self.model, wanted, all_boundaries(request))

@@ -45,6 +45,7 @@ class ZonesPage(Verbs):
     empty_text = "Facts flow between zones. Create two zones, then a boundary between them."
     list_display = ("zone", "state", "is_here", "made")
     search_fields = ("name__startswith",)
+    found_by = "name"
     search_help_text = "Start of a name."
     export_fields = ("name", "created_at", "retired_at")
 

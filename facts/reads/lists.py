@@ -1,7 +1,7 @@
 """Lists of facts and artifacts: each is led by an index, so that the millionth page costs what the first one does."""
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from django.db.models import Q
 
@@ -38,6 +38,16 @@ def facts(buffer: Buffer, asked: Mapping[str, str], boundaries: Sequence[Boundar
         lead, order, note = Q(), ("-boundary_id", "-offset"), BY_BOUNDARY
     rest = Q(*conditions.values())
     return KeysetQuery(rows=rows.filter(lead), order=order, rest=rest, window=WINDOW, is_counted=False, note=note)
+
+
+def find(buffer: Buffer, text: str, boundaries: Sequence[int], most: int) -> list[Fact] | list[ForwardedFact]:
+    """The facts of this message id, and those at this offset, in all boundaries."""
+    meant = Q(message_id=text)
+    if is_key(text):
+        meant |= Q(offset=int(text))
+    # The boundaries are named because both indexes begin with them.
+    rows: Any = buffer.objects.defer("content").filter(meant, boundary_id__in=boundaries)
+    return list(rows.order_by("boundary_id", "offset")[:most])
 
 
 def artifacts(asked: Mapping[str, str]) -> KeysetQuery:

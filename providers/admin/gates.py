@@ -18,6 +18,7 @@ from ergon_site.access.console.buttons import bar, button
 from ergon_site.access.console.cells import UNKNOWN, anchor, column, milliseconds, two_lines, unbroken, with_note
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.pages import ReasonForm, actor, done, holds, registered
+from ergon_site.access.console.palette import MOST, Deed, Found
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
 from ergon_site.access.models import AuditEntry
@@ -155,8 +156,13 @@ class GatesPage(KeysetDetailPage):
     empty_text = "Capabilities are listed after their first call, or once they have a quota."
     list_display: ClassVar = ("name", "breaker", "rate", "latency", "quota", "last_error")
     list_filter: ClassVar = [offered("breaker", kind="breaker"), offered("quota", QUOTAS), TENANT, PROVIDER, CAPABILITY]
+    deeds = (Deed("Reset", "reset", Right.OPERATE),)
     search_help_text = "A tenant, provider or capability"
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = COLUMNS
+
+    def find(self, request: HttpRequest, text: str) -> Iterator[Found]:
+        for gate in lists.find_gates(text, MOST):
+            yield Found(f"{gate.provider_name}/{gate.capability}", gate.tenant_id, self.address(gate.pk), gate.pk)
 
     def exported(self, rows: QuerySet[Any]) -> Iterator[tuple[Any, ...]]:
         gates = rows.iterator(chunk_size=AT_ONCE)

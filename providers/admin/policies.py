@@ -2,6 +2,8 @@
 
 from typing import Any, ClassVar
 
+from django.db.models import Value
+from django.db.models.functions import Concat
 from django.http import HttpRequest
 
 from engines.core.errors import PolicyError
@@ -40,6 +42,7 @@ class ProviderPoliciesPage(PolicyPage):
     )
     list_display = ("provider_name", "capability", "version", "changed_by", "changed_at")
     search_fields = ("provider_name__startswith", "capability__startswith")
+    found_by = Concat("provider_name", Value("/"), "capability")
     export_fields = ("provider_name", "capability", "active__number", "last_by", "last_at")
 
     def first_body(self, new: dict[str, Any]) -> dict[str, Any]:

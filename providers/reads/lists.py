@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models.functions import Concat
 
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.database.clock import database_time
@@ -20,6 +21,7 @@ from providers.reads import health
 COLUMNS = {"tenant": "tenant_id", "provider": "provider_name", "capability": "capability"}
 # Nobody who was sent away stays for longer than half of this.
 WITHIN = timedelta(hours=1)
+FOUND_AMONG = 5_000
 NEWEST = ("-started_at", "-id")
 OFFERED = {
     "breaker": [*(state.value for state in BreakerState), "forced"],
@@ -46,6 +48,13 @@ def gates(asked: Mapping[str, str]) -> KeysetQuery:
     if "quota" in asked:
         rest &= {"near": Q(is_near=True), "spent": Q(is_spent=True)}.get(asked["quota"], Q(quota_limit__isnull=True))
     return KeysetQuery(rows=rows, order=("tenant_id", "provider_name", "capability"), rest=rest)
+
+
+def find_gates(text: str, most: int) -> QuerySet[Gate]:
+    """The first whose provider and capability contain the text, among as many as one look may take."""
+    first = Gate.objects.order_by(*COLUMNS.values()).values("pk")[:FOUND_AMONG]
+    rows = Gate.objects.alias(name=Concat("provider_name", Value("/"), "capability"))
+    return rows.filter(name__icontains=text, pk__in=first).order_by(*COLUMNS.values())[:most]
 
 
 def attempts(asked: Mapping[str, str]) -> KeysetQuery:

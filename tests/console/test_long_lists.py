@@ -51,6 +51,12 @@ LISTS = {
     "by a correlation id": "?q=c-78",
     "by payload": "?q=payload.order.id:777",
     "by payload, nowhere": "?q=payload.order.id:nowhere",
+    "by words of errors": "?q=bank+no",
+    "by words of errors, nowhere": "?q=nowhere",
+    "by error": "?q=error:nowhere",
+    "by error and pipeline": "?q=error:bank+pipeline:rare",
+    "by error of pending ones": "?q=error:bank+state:pending",
+    "between two times": "?q=after:2h+before:1h",
     "by payload and state": "?q=payload.order.kind:k3&state=failed",
 }
 NUMBERS = {

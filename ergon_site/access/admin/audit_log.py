@@ -40,6 +40,7 @@ class AuditLogPage(KeysetPage, DetailPage):
         choice_of("action", lambda _: [(action, action) for action in listing.actions()]),
         *(choice("age", AGES), typed("actor"), typed("target")),
     ]
+    search_names = ("after", "before")
     search_help_text = "Start of an actor, target or action"
     export_fields = ("id", "at", "actor", "action", "target", "reason", "before", "after")
 

@@ -61,6 +61,7 @@ class ClientsPage(ConsolePage):
     list_display = ("name", "scope_list", "state", "last_used", "made", "created_by")
     list_filter: ClassVar = [StateFilter]
     search_fields = ("name",)
+    found_by = "name"
     export_fields = ("name", *GRANT[:-1], "certificate", "created_at")
     actions_detail = ("rotate", "disable", "enable")
     actions = None

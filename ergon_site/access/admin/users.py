@@ -33,6 +33,7 @@ class UsersPage(ConsolePage, UserAdmin):
 
     view_right = edit_right = Right.ADMINISTER
     audited = r"person (?P<username>.+)"
+    found_by = "username"
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm

@@ -22,7 +22,9 @@ from ergon_site.access import keyset
 from ergon_site.access.console import selection
 from ergon_site.access.console.cells import UNKNOWN, moment
 from ergon_site.access.console.pages import ConsoleList
+from ergon_site.access.console.search import LONGEST_SEARCH
 from ergon_site.access.console.selection import SelectablePage
+from ergon_site.access.core.texts import sentence
 from ergon_site.access.keyset import KeysetQuery, ListingError
 
 AT = "at"
@@ -59,14 +61,22 @@ class KeysetList(ConsoleList):
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
         self.filter_params.pop(AT, None)
         self.filter_specs, self.has_filters, *_ = self.get_filters(request)
-        wanted = {spec.parameter_name: spec.value() for spec in self.filter_specs if spec.value()} | {"q": self.query}
-        if any(len(value) > self.model_admin.longest_value or "\x00" in value for value in wanted.values()):
+        found = self.search
+        wanted = {name: value for name, value in found.filters.items() if value}
+        wanted |= {spec.parameter_name: spec.value() for spec in self.filter_specs if spec.value()} | {"q": found.text}
+        longest = self.model_admin.longest_value
+        if len(self.query) > max(LONGEST_SEARCH, longest) or any(
+            len(value) > longest or "\x00" in value for value in wanted.values()
+        ):
             raise IncorrectLookupParameters
         self.has_active_filters, self.wanted = len(wanted) > 1, wanted
         try:
             self.keyset_query = self.model_admin.keyset_query(request, wanted)
         except ListingError as error:
-            raise IncorrectLookupParameters from error
+            if not found.filters:
+                raise IncorrectLookupParameters from error
+            self.search_problem = sentence(error)
+            self.keyset_query = KeysetQuery(rows=self.model._default_manager.none())  # noqa: SLF001 (Django's own way)
         self.clear_all_filters_qs = self.get_query_string(remove=self.get_filters_params())
         rows: QuerySet[Any] = self.keyset_query.all()
         return rows

@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
 
@@ -10,7 +11,7 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import label_for_field
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db.models import Model, QuerySet
+from django.db.models import Model, QuerySet, Value
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.template.defaultfilters import slugify
 from django.template.response import TemplateResponse
@@ -21,8 +22,12 @@ from unfold.admin import ModelAdmin
 from unfold.forms import BaseDialogForm
 from unfold.views import ChangeList
 
+from ergon_site.access.console import search
 from ergon_site.access.console.fields import WhyField
-from ergon_site.access.core.roles import Right
+from ergon_site.access.console.palette import Deed, Found
+from ergon_site.access.console.search import Chip
+from ergon_site.access.core.roles import Right, reason_missing
+from ergon_site.access.core.search_terms import Search, parse
 
 # Full-width signs too: spreadsheets take them for the plain ones.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -63,11 +68,40 @@ class ConsoleList(ChangeList):
     """A list that is filtered by the filters it offers, and by no other column or lookup."""
 
     result_list: Any
+    query: str
+    filter_params: dict[str, list[str]]
+    # Why the search finds nothing, if it asks for what there is not.
+    search_problem = ""
+
+    @cached_property
+    def search(self) -> Search:
+        """The text of the search field, in parts."""
+        named = search.parameters(self.model, self.list_filter)
+        return parse(self.query, [*named, *self.model_admin.search_names])
+
+    @property
+    def chips(self) -> Iterator[Chip]:
+        return search.chips(self, self.search)
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
+        typed, self.query = self.query, self.search.text
+        try:
+            rows: QuerySet[Any] = super().get_queryset(request, exclude_parameters)
+        finally:
+            self.query = typed
+        return rows
 
     def get_filters(self, request: HttpRequest) -> Any:
         if any("\x00" in value for values in self.filter_params.values() for value in values):
             raise IncorrectLookupParameters
-        specs, has_filters, undeclared, *rest = super().get_filters(request)
+        # As if they had been chosen: a search filters by the very filters of the list.
+        named = search.parameters(self.model, self.list_filter)
+        typed = {named[name]: [value] for name, value in self.search.filters.items() if name in named and value}
+        chosen, self.filter_params = self.filter_params, {**self.filter_params, **typed}
+        try:
+            specs, has_filters, undeclared, *rest = super().get_filters(request)
+        finally:
+            self.filter_params = chosen
         if undeclared:
             # Django takes any column for a filter: fields that pages hide could be guessed letter by letter.
             raise IncorrectLookupParameters
@@ -102,6 +136,17 @@ class ConsolePage(ModelAdmin):
     audited: ClassVar[str] = ""
     # Columns, or names with the column or expression behind each.
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = ()
+    # What its search understands besides the names of its filters.
+    search_names: ClassVar[tuple[str, ...]] = ()
+    # The column or expression by which the palette finds rows of a small table, what it says of each, and the acts it
+    # offers beside them; and whether it shows them before anything is typed.
+    found_by: ClassVar[Any] = ""
+    found_mark: ClassVar[Any] = Value("")
+    deeds: ClassVar[tuple[Deed, ...]] = ()
+    is_offered: ClassVar[bool] = False
+    # Below the address of a row, what the key r opens, and the right that it takes.
+    replay_path: ClassVar[str] = ""
+    replay_right: ClassVar[Right] = Right.OPERATE
 
     show_full_result_count = False
     list_per_page = 50
@@ -152,10 +197,29 @@ class ConsolePage(ModelAdmin):
         """The rows of one page of the list, with what their columns need besides."""
         return rows
 
+    def found_rows(self, request: HttpRequest) -> QuerySet[Any]:
+        """The rows among which the palette finds by a column."""
+        rows: QuerySet[Any] = self.model._default_manager.all()  # noqa: SLF001 (Django's own way)
+        return rows
+
+    def found_address(self, key: Any) -> str:
+        return self.address(key)
+
+    def find(self, request: HttpRequest, text: str) -> Iterable[Found]:
+        """The few rows of a large table that a text may mean, by an index."""
+        return ()
+
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         exports = {"exports": ["csv", "json"] if self.export_fields else [], "filters": request.GET.urlencode()}
         title = capfirst(self.opts.verbose_name_plural)
-        shown = {"title": title, "read_at": timezone.now(), **exports, **(extra_context or {})}
+        refusal = "" if holds(request, self.replay_right) else reason_missing(self.replay_right)
+        shown = {
+            "title": title,
+            "read_at": timezone.now(),
+            "replay_refusal": refusal,
+            **exports,
+            **(extra_context or {}),
+        }
         response: HttpResponse = super().changelist_view(request, shown)
         return response
 
@@ -175,10 +239,13 @@ class ConsolePage(ModelAdmin):
         if form not in EXPORTS or not self.export_fields:
             raise Http404
         try:
-            rows = self.get_changelist_instance(request).get_queryset(request)
+            changes = self.get_changelist_instance(request)
+            rows = changes.get_queryset(request)
         except IncorrectLookupParameters as error:
             msg = "This list has no such filter, or the filter has no such value."
             raise BadRequest(msg) from error
+        if changes.search_problem:
+            raise BadRequest(changes.search_problem)
         return self.file(rows, form)
 
     def file(self, rows: QuerySet[Model], form: str) -> StreamingHttpResponse:
