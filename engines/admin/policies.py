@@ -32,7 +32,13 @@ from ergon_site.access.policies.sections import Drawing, Layout
 from ergon_site.access.policies.version_page import VersionPage, activation
 
 HEADINGS = {"loop": "Limits", "steps.fetch": "Source"}
-FIRST = {"Load": ("loop.concurrency.value", "loop.batch.size", "loop.transaction_timeout")}
+FIRST = {
+    "Load": {
+        "loop.concurrency.value": "Concurrency",
+        "loop.batch.size": "Batch size",
+        "loop.transaction_timeout": "Transaction timeout",
+    }
+}
 REHEARSAL = "engines_policy_rehearsal"
 # Maintenance looks for work every second.
 LATE = timedelta(seconds=10)

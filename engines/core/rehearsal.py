@@ -17,7 +17,7 @@ from engines.core.outcome import DONE, TRANSACTION, Failure, Outcome, Success, t
 from engines.core.recorded import Cause, Past, Record, Terms, left_of
 from engines.core.steps import Call, Sleep, Stage, Step
 
-EXAMPLES = 5
+EXAMPLES = 3
 
 
 class Why(StrEnum):

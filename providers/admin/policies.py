@@ -50,7 +50,7 @@ class ProviderPoliciesPage(PolicyPage):
         return active_policy.defaults_of(kind).to_dict() if kind else {}
 
     def layout(self, policy: ProviderPolicyRow) -> Layout:
-        first = {"Time": ("timeout", "retry_after_ceiling")}
+        first = {"Time": {"timeout": "Timeout", "retry_after_ceiling": "Retry after ceiling"}}
         unfolded = frozenset({"retry", "breaker"})
         return Layout(rest="Call", drawings={"retry": DRAWING}, first=first, unfolded=unfolded)
 

@@ -42,6 +42,8 @@ def chromium() -> Iterator[Browser]:
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
+        # Those of the thread while the event loop runs, which nobody else closes.
+        connections.close_all()
         browser.close()
         # The tests' own queries have had a connection of their own while that event loop ran.
         connections.close_all()

@@ -26,8 +26,11 @@ def test_a_policy_is_edited_and_the_drawing_follows(inside: Page) -> None:
     expect(drawing).to_contain_text("4 attempts of any length, 14 s of waiting in between.")
     expect(drawing.locator(".ergon-attempt")).to_have_count(4)
     assert fits(inside)
+    inside.get_by_role("button", name="Review changes").click()
+    expect(inside.locator("ins").last).to_have_text("2 s")
+    assert fits(inside)
     inside.get_by_label("Reason").fill("it answers slowly")
-    inside.get_by_role("button", name="Save as a new version").click()
+    inside.get_by_role("button", name="Save as version 2").click()
     expect(inside.get_by_text("Version 2 is active.")).to_be_visible()
     version = inside.locator(".ergon-table tbody tr").first
     expect(version).to_contain_text("it answers slowly")

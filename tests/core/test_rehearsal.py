@@ -320,7 +320,7 @@ def test_the_figures_say_what_is_known_and_what_is_not() -> None:
     assert Rehearsal.from_dict(one.to_dict()) == replace(one, examples={})
     both = total([one, one])
     assert (both.transactions, both.rehearsed.attempts, both.unknown[0][1]) == (6, 18, 4)
-    assert len(both.examples["unknown"]) == 4
+    assert len(both.examples["unknown"]) == 3
 
 
 @pytest.mark.parametrize(

@@ -58,13 +58,15 @@ INPUTS: dict[Any, Input] = {
 class RuleField(forms.Field):
     def __init__(self, one: "dataclasses.Field[Any]") -> None:
         self.rule, self.input = one.metadata, INPUTS[one.type]
-        unit = {"suffix": self.rule["unit"]} if self.rule["unit"] else {}
         self.bound = self.rule["bound"].replace(" or null", ", or empty")
+        shown = {"suffix": self.rule["unit"]} if self.rule["unit"] else {}
+        shown |= {"placeholder": "none"} if self.rule["optional"] else {}
+        shown |= {} if self.input is FLAG else {"title": sentence(self.bound)}
         super().__init__(
             required=False,
             label=one.name.replace("_", " ").capitalize(),
-            help_text=self.rule["meaning"] if self.input is FLAG else f"{self.rule['meaning']} {sentence(self.bound)}",
-            widget=self.input.widget({**self.input.attrs, **unit, "autocomplete": "off"}),
+            help_text=self.rule["meaning"],
+            widget=self.input.widget({**self.input.attrs, **shown, "autocomplete": "off"}),
         )
 
     def prepare_value(self, value: Any) -> Any:
@@ -103,7 +105,7 @@ class PolicyForm(forms.Form):
         self, policy: PolicyRow, data: Mapping[str, Any] | None = None, *, is_open: bool = True, is_draft: bool = False
     ) -> None:
         self.kind = policy.value_class
-        self.before = policy.content(policy.active).to_dict()
+        self.before, self.defaults = policy.content(policy.active).to_dict(), self.kind().to_dict()
         super().__init__(data, initial={"expected": policy.active.number})
         for path, one in ruled.leaves(self.kind):
             self.initial[path] = ruled.at(self.before, path)
@@ -142,10 +144,13 @@ class PolicyForm(forms.Form):
             return None
         return {name.removeprefix(f"{path}."): self._value(name) for name in names}
 
+    def is_edited(self, path: str) -> bool:
+        """Whether a field is wrong, or differs from the active version."""
+        return self.is_bound and (path in self.errors or self._value(path) != self.initial[path])
+
     def is_default(self, path: str) -> bool:
-        """Whether a field is valid and has its default."""
-        is_wrong = self.is_bound and path in self.errors
-        return not is_wrong and self._value(path) == ruled.at(self.kind().to_dict(), path)
+        """Whether the active version has the default of a field."""
+        return bool(self.initial[path] == ruled.at(self.defaults, path))
 
     def with_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """What a browser would send of the form with other values in some fields."""

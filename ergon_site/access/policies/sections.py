@@ -30,8 +30,8 @@ class Layout:
     # The title of the section for the fields that are in no other.
     rest: str = "Other"
     drawings: Mapping[str, Drawing] = field(default_factory=dict)
-    # Single fields that are shown first, under a title of their own.
-    first: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Single fields that are shown first, with labels of their own, under a title.
+    first: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # Sections that are shown without being asked for; all, if none is named.
     unfolded: frozenset[str] = frozenset()
 
@@ -43,8 +43,10 @@ def sections(form: PolicyForm, layout: Layout) -> Iterator[dict[str, Any]]:
     shown = [path for path in paths if not layout.unfolded or path in layout.unfolded]
     for path in shown:
         yield _section(form, path, layout, taken)
-    for title, fields_of in layout.first.items():
-        yield {"key": title.lower(), "title": title, "groups": [{"fields": [form[path] for path in fields_of]}]}
+    for title, labels in layout.first.items():
+        for path, label in labels.items():
+            form[path].label = label
+        yield {"key": title.lower(), "title": title, "groups": [{"fields": [form[path] for path in labels]}]}
     for path in paths:
         if path not in shown:
             yield _folded(form, _section(form, path, layout, taken))
@@ -56,9 +58,19 @@ def sections(form: PolicyForm, layout: Layout) -> Iterator[dict[str, Any]]:
 
 
 def _folded(form: PolicyForm, section: dict[str, Any]) -> dict[str, Any]:
-    """A section that is closed as long as all its fields have their defaults."""
+    """A section that is closed unless a field of it is wrong or was edited; closed, it tells what is no default."""
     names = [one.name for group in section["groups"] for one in group["fields"]]
-    return {**section, "is_folded": True, "is_open": not all(map(form.is_default, names))}
+    is_open = any(form.is_edited(name) for name in names)
+    return {**section, "is_folded": True, "is_open": is_open, "summary": "" if is_open else _summary(form, names)}
+
+
+def _summary(form: PolicyForm, names: list[str]) -> str:
+    told = [
+        f"{form.fields[name].label}: {ruled.words(form.kind, name, form.initial[name])}"
+        for name in names
+        if not form.is_default(name)
+    ]
+    return ", ".join(told).lower()
 
 
 def _section(form: PolicyForm, path: str, layout: Layout, taken: set[str]) -> dict[str, Any]:
