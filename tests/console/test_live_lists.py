@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from engines import pipelines, transactions
+from engines.core.outcome import Success
 from engines.models import TransactionRecord
 from engines.pipelines import PipelineError, Plan
 from facts import provisioning
@@ -92,7 +93,7 @@ def test_pages_of_what_moves_refresh_by_the_part_that_does(browse: Client, order
         tag = fragment(browse, address).headers["ETag"]
         assert fragment(browse, address, **{"If-None-Match": tag}).status_code == 304, address
     assert 'data-refresh="#live"' in fragment(browse, f"{LIST}{waiting.pk}/change/").content.decode()
-    records.run(orders, records.Success(None))
+    records.run(orders, Success(None))
     assert 'data-refresh="#live"' not in fragment(browse, f"{LIST}{waiting.pk}/change/").content.decode()
 
 
