@@ -28,6 +28,7 @@ DEFAULTS: dict[str, Any] = {
     "ERGON_METRICS_PORT": None,
     "ERGON_PAYLOAD_LIMIT": 1024 * 1024,
     "ERGON_PROCESSES": 1,
+    "ERGON_RELEASE": "",
     "ERGON_RESULT_LIMIT": 1024 * 1024,
     "ERGON_SERVICES": {},
     "ERGON_START_TIMEOUT": 60.0,
@@ -62,6 +63,7 @@ class EngineSettings:
     broker_url: str | None
     data_folder: Path
     trace_url: str
+    release: str
     chores: dict[str, tuple[float, str]]
     # Of the installed apps: functions and modules by their names, loaded by whoever calls them.
     findings: tuple[str, ...]
@@ -100,6 +102,7 @@ def settings() -> EngineSettings:
         broker_url=setting("CELERY_BROKER_URL"),
         data_folder=conf.data_folder(),
         trace_url=setting("ERGON_TRACE_URL"),
+        release=setting("ERGON_RELEASE"),
         chores=dict(ChainMap(*conf.declared_by_apps("ergon_chores"))),
         findings=tuple(chain(*conf.declared_by_apps("ergon_findings"))),
         blockers=tuple(chain(*conf.declared_by_apps("ergon_blockers"))),

@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 from engines.conf import settings
 from engines.core.states import WorkerState
 from engines.models import Leadership, Worker
+from engines.models.workers import RELEASE
 from ergon_site.access.database.clock import database_time
 
 # What a process needs at most, however many pipelines it serves: to renew, to settle, to listen, and two to claim.
@@ -23,7 +24,8 @@ ALIVE = (WorkerState.RUNNING.value, WorkerState.STOPPING.value)
 
 def enrol(pipelines: list[str]) -> Worker:
     """A row for this process, which begins to run transactions."""
-    worker = Worker(host=socket.gethostname(), pid=os.getpid(), pipelines=pipelines, lease=settings().lease)
+    about = {"host": socket.gethostname(), "pid": os.getpid(), "release": settings().release[:RELEASE]}
+    worker = Worker(**about, pipelines=pipelines, lease=settings().lease)
     worker.save()
     return worker
 

@@ -18,6 +18,7 @@ BROKERS = frozenset({"amqp", "amqps", "redis", "rediss"})
 SHORTEST_SECRET_KEY = 50
 HIGHEST_PORT = 65_535
 SHORTEST_SESSION = 60
+LONGEST_RELEASE = 100
 
 Parser = Callable[[str], Any]
 T = TypeVar("T")
@@ -206,6 +207,14 @@ def trace_url(value: str) -> str:
     """The address of traces, with a placeholder for the id, or nothing."""
     is_right = not value or (urlsplit(value).scheme in {"http", "https"} and "{trace_id}" in value)
     require(is_right, f"must look like https://host/trace/{{trace_id}}, not {value!r}")
+    return value
+
+
+def release(value: str) -> str:
+    """The name of a release of the code that workers run."""
+    require(
+        len(value) <= LONGEST_RELEASE and value.isprintable(), f"must be up to {LONGEST_RELEASE} printable characters"
+    )
     return value
 
 

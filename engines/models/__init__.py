@@ -22,6 +22,7 @@ from engines.models.pipelines import (
 )
 from engines.models.transactions import (
     Attempt as Attempt,
+    Durations as Durations,
     Throughput as Throughput,
     TransactionRecord as TransactionRecord,
     WaitingSample as WaitingSample,

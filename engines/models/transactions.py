@@ -152,6 +152,41 @@ class Throughput(models.Model):
         return f"{self.pipeline_id} at {self.minute:%H:%M}: {self.succeeded} succeeded, {self.failed} failed"
 
 
+class Durations(models.Model):
+    """How long the transactions of a pipeline took that ended in one minute, by the buckets of `core.histogram`.
+
+    Apart from their counts, which every settlement writes: columns that it leaves alone would cost it time.
+    """
+
+    pk = models.CompositePrimaryKey("pipeline_id", "minute")
+    pipeline_id = models.BigIntegerField()
+    minute = models.DateTimeField()
+    longest = models.FloatField(default=0)
+    took_0 = models.BigIntegerField(default=0)
+    took_1 = models.BigIntegerField(default=0)
+    took_2 = models.BigIntegerField(default=0)
+    took_3 = models.BigIntegerField(default=0)
+    took_4 = models.BigIntegerField(default=0)
+    took_5 = models.BigIntegerField(default=0)
+    took_6 = models.BigIntegerField(default=0)
+    took_7 = models.BigIntegerField(default=0)
+    took_8 = models.BigIntegerField(default=0)
+    took_9 = models.BigIntegerField(default=0)
+    took_10 = models.BigIntegerField(default=0)
+    took_11 = models.BigIntegerField(default=0)
+    took_12 = models.BigIntegerField(default=0)
+    took_13 = models.BigIntegerField(default=0)
+    took_14 = models.BigIntegerField(default=0)
+    took_15 = models.BigIntegerField(default=0)
+    took_16 = models.BigIntegerField(default=0)
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["minute"], name="engines_durations_minute")]
+
+    def __str__(self) -> str:
+        return f"{self.pipeline_id} at {self.minute:%H:%M}: at most {self.longest:.3g} s"
+
+
 class WaitingSample(models.Model):
     """The pending transactions at one minute: of one pipeline, and (as pipeline 0) of all together."""
 

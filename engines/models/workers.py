@@ -8,6 +8,7 @@ from django.db.models.functions import Now
 from engines.core.states import WorkerState
 from engines.models.pipelines import NAME
 
+RELEASE = 100
 WORKER_STATES = [(state.value, state.value) for state in WorkerState]
 
 
@@ -25,6 +26,9 @@ class Worker(models.Model):
         default=list,
         db_default=models.Value([], models.JSONField()),
         help_text="Status of its executors at the last heartbeat.",
+    )
+    release = models.CharField(
+        max_length=RELEASE, blank=True, db_default="", default="", help_text="The release that it runs: ERGON_RELEASE."
     )
     lease = models.FloatField(help_text="Seconds without a heartbeat after which its transactions are rescued.")
     started_at = models.DateTimeField(db_default=Now())

@@ -13,7 +13,9 @@ from ergon_site.access.database.clock import database_time
 
 COUNTED = 10_000
 MOST_PRIORITIES = 10
-KEPT = timedelta(days=2)
+# Every minute for two days, then some of each hour.
+KEPT, KEPT_SOME = timedelta(days=2), timedelta(days=9)
+QUARTERS = (0, 15, 30, 45)
 ALL_PIPELINES = 0
 LAST_ID = 2**63 - 1
 
@@ -169,7 +171,9 @@ def series(minutes: int, pipeline_id: int = ALL_PIPELINES, *, now: datetime) -> 
 
 def forget() -> int:
     """Delete samples that no page shows any more."""
-    return WaitingSample.objects.filter(minute__lt=database_time() - KEPT).delete()[0]
+    now = database_time()
+    thinned = WaitingSample.objects.filter(minute__lt=now - KEPT).exclude(minute__minute__in=QUARTERS).delete()[0]
+    return thinned + WaitingSample.objects.filter(minute__lt=now - KEPT_SOME).delete()[0]
 
 
 def _sample(pipeline_id: int, minute: datetime, queues: Collection[Waiting], now: datetime) -> WaitingSample:

@@ -11,7 +11,11 @@ from engines.transactions.claiming import (
     release as release,
     rescue as rescue,
 )
-from engines.transactions.counting import count_ends as count_ends, fold_counts as fold_counts
+from engines.transactions.counting import (
+    count_durations as count_durations,
+    count_ends as count_ends,
+    fold_counts as fold_counts,
+)
 from engines.transactions.decisions import (
     cancel as cancel,
     find as find,

@@ -1,16 +1,28 @@
-"""VERBS: count_ends, fold_counts. The counters behind charts and totals."""
+"""VERBS: count_ends, count_durations, fold_counts. The counters behind charts and totals."""
 
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import transaction
+from django.db.models import F, Value
+from django.db.models.functions import Greatest
 
-from engines.models import Throughput
+from engines.core import histogram
+from engines.models import Durations, Throughput
 from engines.transactions.statements import statements
 from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.clock import database_time
 
 FOLD_AFTER = timedelta(minutes=5)
-COARSEN_AFTER = timedelta(days=2)
+HOURS_AFTER = timedelta(days=2)
+DAYS_AFTER = timedelta(days=9)  # a week's chart still has hours
+# What is zero in a time that begins an hour, or a day.
+ROUND: dict[str, tuple[str, ...]] = {"minute": (), "hour": ("minute",), "day": ("hour", "minute")}
+SUMMED: dict[type[Durations | Throughput], tuple[str, ...]] = {
+    Throughput: ("succeeded", "failed", "cancelled", "seconds"),
+    Durations: histogram.COLUMNS,
+}
 
 
 def count_ends(pipeline_id: int, *, worker: int = 0, succeeded: int = 0, failed: int = 0, cancelled: int = 0) -> None:
@@ -18,37 +30,53 @@ def count_ends(pipeline_id: int, *, worker: int = 0, succeeded: int = 0, failed:
     statements().count_ends(pipeline_id, worker, succeeded, failed, cancelled)
 
 
+@retry_conflicts
+@transaction.atomic
+def count_durations(pipeline_id: int, durations: Sequence[float]) -> None:
+    """Count how long transactions took that were settled a moment ago; not with them, which would cost them time."""
+    minute = database_time().replace(second=0, microsecond=0)
+    counts = zip(histogram.COLUMNS, histogram.counted(durations), strict=True)
+    added = {name: F(name) + count for name, count in counts if count}
+    Durations.objects.bulk_create([Durations(pipeline_id=pipeline_id, minute=minute)], ignore_conflicts=True)
+    row = Durations.objects.filter(pk=(pipeline_id, minute))
+    row.update(longest=Greatest("longest", Value(max(durations))), **added)
+
+
 def fold_counts() -> int:
-    """Put the minutes of all workers together, and those of old days into one row for each day."""
+    """Put the minutes of all workers together, older ones into a row for each hour, and old ones for each day."""
     now = database_time().replace(second=0, microsecond=0)
-    folded = _fold("minute", now - FOLD_AFTER)
-    return folded + _fold("day", (now - COARSEN_AFTER).replace(hour=0, minute=0))
+    folded = _fold(Throughput, "minute", now - FOLD_AFTER)
+    for model in SUMMED:
+        folded += _fold(model, "hour", (now - HOURS_AFTER).replace(minute=0))
+        folded += _fold(model, "day", (now - DAYS_AFTER).replace(hour=0, minute=0))
+    return folded
 
 
 @retry_conflicts
 @transaction.atomic
-def _fold(unit: str, before: object) -> int:
-    """Rows older than that become one for each pipeline and minute or day, of no worker in particular."""
-    folded = {"worker": 0} if unit == "minute" else {"worker": 0, "minute__hour": 0, "minute__minute": 0}
-    rows = Throughput.objects.filter(minute__lt=before).exclude(**folded)
-    taken = list(rows.select_for_update().order_by("pipeline_id", "minute", "worker"))
-    sums: dict[tuple[int, object], Throughput] = {}
+def _fold(model: type[Durations | Throughput], unit: str, before: datetime) -> int:
+    """Rows older than that become one for each pipeline and unit of time, of no worker in particular."""
+    zero = dict.fromkeys(ROUND[unit], 0)
+    nobody = {"worker": 0} if model is Throughput else {}
+    rows = model.objects.filter(minute__lt=before).exclude(**nobody, **{f"minute__{name}": 0 for name in zero})
+    taken: list[Any] = list(rows.select_for_update().order_by("pk"))
+    sums: dict[tuple[int, object], Any] = {}
     for row in taken:
-        minute = row.minute if unit == "minute" else row.minute.replace(hour=0, minute=0)
-        total = sums.setdefault((row.pipeline_id, minute), Throughput(pipeline_id=row.pipeline_id, minute=minute))
+        minute = row.minute.replace(**zero)
+        total = sums.setdefault((row.pipeline_id, minute), model(pipeline_id=row.pipeline_id, minute=minute))
         _add(total, row)
     # No row has come since they were locked: whoever settles counts into the present minute.
     rows.delete()
     for total in sums.values():
-        there = Throughput.objects.filter(pk=(total.pipeline_id, total.minute, 0)).first()
+        there = model.objects.filter(pipeline_id=total.pipeline_id, minute=total.minute, **nobody).first()
         if there is not None:
             _add(total, there)
             there.delete()
-    Throughput.objects.bulk_create(sums.values())
+    model.objects.bulk_create(sums.values())
     return len(taken)
 
 
-def _add(total: Throughput, row: Throughput) -> None:
-    for name in ("succeeded", "failed", "cancelled", "seconds"):
+def _add(total: Any, row: Any) -> None:
+    for name in SUMMED[type(total)]:
         setattr(total, name, getattr(total, name) + getattr(row, name))
     total.longest = max(total.longest, row.longest)

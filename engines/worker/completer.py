@@ -27,6 +27,8 @@ LINGER = 0.005
 # their handlers. In an outage, and from event loops, many more are taken.
 PLENTY, MOST_WAITING = 300, 10_000
 LONGEST_ERROR = 500
+# Durations that nobody has counted yet: where the heart cannot write, the newest are kept.
+MOST_DURATIONS = 100_000
 
 log = structlog.get_logger("ergon.completer")
 worker_log = structlog.get_logger("ergon.worker")
@@ -64,6 +66,7 @@ class Completer:
         """
         self.counts: defaultdict[int, Counts] = defaultdict(Counts)
         self.names: dict[int, str] = {}  # of the pipelines, by id
+        self.durations: deque[tuple[int, float]] = deque(maxlen=MOST_DURATIONS)
         self._worker, self._done, self._on_parked = worker, done, on_parked
         self._waiting: deque[Settlement] = deque()
         self._some = threading.Event()
@@ -163,9 +166,11 @@ class Completer:
         self._in_hand = 0
         if stale is None:
             return
-        lost = {transaction.lease.id for transaction in stale}
+        lost, now = {transaction.lease.id for transaction in stale}, time.monotonic()
         for leased, outcome in batch:
             counts = self.counts[leased.lease.pipeline_id]
+            if leased.lease.attempts and not isinstance(outcome, Later) and leased.lease.id not in lost:
+                self.durations.append((leased.lease.pipeline_id, now - leased.lease.attempts[0][0].started))
             if leased.lease.id in lost:
                 counts.stale += 1
             elif isinstance(outcome, Success):

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
@@ -97,6 +97,7 @@ class Heartbeat:
             try:
                 with time_limit(settings().heartbeat_limit):
                     self._write_tally()
+                    self._count_durations()
                     workers.retire(self.worker.pk, settled=self.completer.settled, executors=self._executors())
             except DatabaseError as error:
                 log.warning("farewell_unheard", error=headline(error))
@@ -198,6 +199,7 @@ class Heartbeat:
             if time.monotonic() >= following or self._retry.is_out:
                 following = time.monotonic() + every
                 self._try(self._renew)
+                self._try(self._count_durations, self._retry.try_once)
             if self._retry.answering_for >= settings().time_to_renew:
                 self._try(self._rescue, self._retry.try_once)
             for errand in (self._write_tally, self._note_attempts, *self._errands):
@@ -225,6 +227,14 @@ class Heartbeat:
             with self._tallying:
                 self._untold[key] -= count
                 self._untold += Counter()  # without those that are at 0
+
+    def _count_durations(self) -> None:
+        waiting, durations = self.completer.durations, defaultdict(list)
+        for _ in range(len(waiting)):
+            pipeline_id, duration = waiting.popleft()
+            durations[pipeline_id].append(duration)
+        for pipeline_id, some in durations.items():
+            transactions.count_durations(pipeline_id, some)
 
     def _note_attempts(self) -> None:
         """Record the attempts of running transactions before they end."""

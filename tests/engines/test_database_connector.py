@@ -14,10 +14,11 @@ from django.utils import timezone
 
 from engines import Transaction, pipelines, policies, transactions
 from engines.connectors.database import DatabaseConnector
+from engines.core import histogram
 from engines.core.errors import UnrunnableError
 from engines.core.states import State
 from engines.executors.pool import Pools
-from engines.models import Attempt, DeadLetter, Pipeline, TransactionRecord, Worker
+from engines.models import Attempt, DeadLetter, Durations, Pipeline, TransactionRecord, Worker
 from engines.reads import explain
 from engines.worker.completer import PLENTY
 from engines.worker.heartbeat import Heartbeat
@@ -93,6 +94,7 @@ def test_each_engine_drains_a_pipeline_and_records_every_attempt(task: str, dire
     assert set(states(*good)) == {"succeeded"}
     assert set(states(*bad)) == {"failed"}
     assert Attempt.objects.count() == 52
+    assert sum(sum(row) for row in Durations.objects.values_list(*histogram.COLUMNS)) == 52
     assert DeadLetter.objects.count() == 2
     assert set(TransactionRecord.objects.filter(uid__in=good).values_list("result", flat=True)) == {"ok"}
     assert worker.heartbeat.completer.settled == 52

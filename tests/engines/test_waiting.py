@@ -98,11 +98,13 @@ def test_minutes_that_nobody_sampled_are_unknown_and_not_empty() -> None:
 
 
 def test_samples_are_forgotten_when_no_page_shows_them_any_more() -> None:
-    now = timezone.now()
-    for days in (0, 1, 3):
+    now = timezone.now().replace(minute=7)
+    for days in (0, 1, 3, 10):
         WaitingSampleFactory.create(minute=now - timedelta(days=days), waiting=days)
-    assert depth.forget() == 1
-    assert kept() == [1, 0]
+    for days in (4, 11):
+        WaitingSampleFactory.create(minute=now.replace(minute=15) - timedelta(days=days), waiting=days)
+    assert depth.forget() == 3
+    assert kept() == [4, 1, 0]
 
 
 def test_many_pipelines_are_sampled_with_no_more_statements_than_one() -> None:
