@@ -17,6 +17,9 @@ class FactsConfig(ErgonAppConfig):
     ergon_chores = {
         "artifacts_swept": (3600.0, "facts.artifacts.sweep"),
         "message_ids_forgotten": (3600.0, "facts.ledger.forget"),
+        # Asked more often than once a minute, so that no minute is left out.
+        "boundaries_sampled": (15.0, "facts.reads.series.sample"),
+        "boundary_samples_forgotten": (3600.0, "facts.reads.series.forget"),
     }
     ergon_zones = ("facts.provisioning.zone_names",)
     ergon_findings = ("ergon_site.dashboard.facts.findings",)

@@ -122,6 +122,24 @@ class Boundary(Retirable):
         return token_name(self.source_token_file)
 
 
+class BoundarySample(models.Model):
+    """How far a boundary was at one minute."""
+
+    pk = models.CompositePrimaryKey("boundary_id", "minute")
+    boundary_id = models.BigIntegerField()
+    minute = models.DateTimeField()
+    newest = models.BigIntegerField(help_text="The offset of the newest fact.")
+    reached = models.BigIntegerField(help_text="The offset up to which every reader has the facts.")
+    backlog = models.BigIntegerField()
+    lag = models.FloatField(help_text="Seconds since the oldest fact of the backlog was written.")
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["minute"], name="facts_sample_minute")]
+
+    def __str__(self) -> str:
+        return f"{self.boundary_id} at {self.minute:%H:%M}: {self.newest}"
+
+
 class Written(models.Model):
     """The columns of a fact in either buffer."""
 
