@@ -28,7 +28,7 @@ from ergon_site.access.console.pages import PAGES, holds
 from ergon_site.access.console.password_forms import LoginForm, PasswordForm
 from ergon_site.access.core.roles import Right
 from ergon_site.console_templates import rendered
-from ergon_site.dashboard import acknowledging, badges, page as dashboard
+from ergon_site.dashboard import acknowledging, badges, page as dashboard, series
 from ergon_site.error_pages import in_shell
 
 APPS = ("ergon_site.access", "engines", "providers", "facts")
@@ -164,6 +164,8 @@ class Console(UnfoldAdminSite):
             path("badges/", self.admin_view(badges.view), name="badges"),
             path("attention/acknowledge/", self.admin_view(self.acknowledge), name="attention_acknowledge"),
             path("attention/withdraw/", self.admin_view(self.withdraw), name="attention_withdraw"),
+            path("series/", self.admin_view(series.data, cacheable=True), name="series"),
+            path("series/table/", self.admin_view(self.series_table), name="series_table"),
             path("engines/executor/", self.admin_view(self.executors), name="engines_executor_list"),
             path("engines/executor/live/", self.admin_view(self.executors_live), name="engines_executor_live"),
         ]
@@ -200,6 +202,10 @@ class Console(UnfoldAdminSite):
 
     def withdraw(self, request: HttpRequest) -> HttpResponse:
         return acknowledging.withdraw(request, self.each_context(request))
+
+    def series_table(self, request: HttpRequest) -> TemplateResponse:
+        shown = {**self.each_context(request), **series.tables(request)}
+        return TemplateResponse(request, "console/chart_tables.html", shown)
 
     def executors(self, request: HttpRequest) -> TemplateResponse:
         shown = {**self.each_context(request), "title": "Executors", **_executors(request)}

@@ -26,7 +26,7 @@ NAME = "ergon"
 THEME = Path(unfold.__file__).parent / "templates"
 # Letters of the icons' font that nothing hides from screen readers.
 ICON = re.compile(r"<span(?=[^>]*material-symbols)(?![^>]*aria-hidden)")
-# Charts are drawn on the server, and rows are sorted there.
+# Charts are drawn by a smaller library (uPlot), and rows are sorted on the server.
 SKELETON, UNUSED = "unfold/layouts/skeleton.html", ("chart/chart.js", "alpine/alpine.sort.js")
 OPTIONS = {
     "loaders": [("django.template.loaders.cached.Loader", ["ergon_site.console_templates.ConsoleLoader"])],

@@ -24,8 +24,6 @@ from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
 from ergon_site.access.database.clock import database_time
 
-MINUTES = 60
-ENDS = {"ok": "succeeded", "bad": "failed"}
 MANY = 100
 UNKNOWN = "–"
 
@@ -45,6 +43,13 @@ def share(standing: Standing) -> str:
     return UNKNOWN if standing.failing is None else f"{standing.failing:.1%}"
 
 
+def trend(standing: Standing) -> str:
+    most = max(standing.trend, default=0)
+    ended = standing.succeeded + standing.failed
+    label = f"{ended:,} finished, at most {most:,} in 5 minutes" if most else "none finished"
+    return drawing.sparkline(standing.trend, label, kind="ok")
+
+
 def live_part(row: Pipeline) -> dict[str, Any]:
     """The part of a pipeline's page that refreshes itself."""
     now = database_time()
@@ -61,7 +66,7 @@ def live_part(row: Pipeline) -> dict[str, Any]:
             {"title": title, "value": value, "address": "" if value == UNKNOWN else links.transactions(row.name, state)}
             for title, value, state in shown
         ],
-        "chart": drawing.minute_chart(status.series(MINUTES, row.pk, now=now), "Finished per minute", ENDS),
+        "pipeline": row,
         "serving": explain.serving(row),
         "read_at": now,
     }
@@ -92,7 +97,7 @@ class PipelinesPage(PausablePage):
     new_form = NewPipelineForm
     submit_text = "Create pipeline"
     empty_text = "A pipeline connects a task or an executor to a connector and a policy."
-    list_display = ("name", "runs", "waiting", "oldest", "running", "rate", "failing", "state", "governed_by")
+    list_display = ("name", "runs", "waiting", "oldest", "running", "trend", "rate", "failing", "state", "governed_by")
     list_filter: ClassVar = [PausedFilter, "direction", "policy"]
     search_fields = ("name__startswith", "task__startswith")
     search_help_text = "Start of a name or task."
@@ -123,6 +128,7 @@ class PipelinesPage(PausablePage):
     running = column(
         "running", lambda row: anchor(links.transactions(row.name, "running"), f"{row.standing.running:,}")
     )
+    trend = column("last hour", lambda row: trend(row.standing))
     rate = column("rate (1 h)", lambda row: anchor(links.transactions(row.name, "succeeded"), per_minute(row.standing)))
 
     @display(description="failure rate (1 h)")

@@ -16,6 +16,7 @@ from ergon_site.access.database.clock import database_time
 # Whatever is leased. A range: of "IS NOT NULL" a planner without statistics believes that it is most of the table.
 ANY_TIME = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC))
 LATELY = timedelta(hours=1)
+TRENDED = 12  # parts of it
 WORKER_FIELDS = ("host", "pid", "state", "pipelines", "in_flight", "abandoned", "settled")
 
 
@@ -29,6 +30,7 @@ class Standing:
     running: int = 0
     succeeded: int = 0
     failed: int = 0
+    trend: tuple[int, ...] = ()
 
     @property
     def per_minute(self) -> float:
@@ -86,19 +88,36 @@ def statuses(pipeline_ids: Collection[int], now: datetime) -> dict[int, Standing
     if not pipeline_ids:
         return {}
     waits, running = depth.depths(pipeline_ids), running_by_pipeline()
-    lately = Throughput.objects.filter(minute__gte=now - LATELY).order_by("pipeline_id").values("pipeline_id")
-    ended = {row["pipeline_id"]: row for row in lately.annotate(ok=Sum("succeeded"), bad=Sum("failed"))}
+    ended = {one: _Lately() for one in pipeline_ids}
+    recent = Throughput.objects.filter(pipeline_id__in=pipeline_ids, minute__gte=now - LATELY)
+    for one, minute, ok, bad in recent.values_list("pipeline_id", "minute", "succeeded", "failed"):
+        ended[one].add(ok, bad, age=now - minute)
     return {
         one: Standing(
             waiting=wait.count,
             depth=wait.depth,
             oldest_age=wait.age(now),
             running=running.get(one, 0),
-            succeeded=ended[one]["ok"] if one in ended else 0,
-            failed=ended[one]["bad"] if one in ended else 0,
+            succeeded=ended[one].succeeded,
+            failed=ended[one].failed,
+            trend=tuple(ended[one].trend),
         )
         for one, wait in waits.items()
     }
+
+
+class _Lately:
+    """What ended in the last hour, and of that what in each part of it, the oldest first."""
+
+    def __init__(self) -> None:
+        self.succeeded = self.failed = 0
+        self.trend = [0] * TRENDED
+
+    def add(self, succeeded: int, failed: int, *, age: timedelta) -> None:
+        self.succeeded += succeeded
+        self.failed += failed
+        part = int(max(timedelta(), age) / (LATELY / TRENDED))
+        self.trend[TRENDED - 1 - min(part, TRENDED - 1)] += succeeded + failed
 
 
 def totals_by_pipeline() -> dict[int, dict[str, Any]]:

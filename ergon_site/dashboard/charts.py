@@ -1,94 +1,64 @@
-"""The dashboard's charts: throughput, failures, time taken and backlog, drawn on the server."""
+"""The charts of the engines, a pipeline, a provider and a boundary, as values."""
 
-from collections.abc import Sequence
-from datetime import datetime
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from engines.models import WaitingSample
+from django.apps import apps
+
+from engines.models import Pipeline
+from engines.reads import series
 from engines.reads.dashboard import Pulse
-from ergon_site.access.console import drawing
-from ergon_site.access.console.drawing import Chart
+from engines.reads.depth import ALL_PIPELINES
+from engines.reads.series import Ended, Waited
+from ergon_site.access.core.charts import Chart, Line, Window
 from ergon_site.access.core.durations import span
 
-SPANS = {"hour": (60, 1), "day": (1440, 15)}
+if TYPE_CHECKING:
+    from facts.models import Boundary
+    from providers.models import Gate
+if apps.is_installed("facts"):
+    from facts.reads import series as fact_series
+if apps.is_installed("providers"):
+    from providers.reads import series as provider_series
+
 LONGEST_BACKLOG = 8
+NO_SAMPLES = "No samples: the command maintain takes one a minute."
 
 
-class Step(NamedTuple):
-    """One or more minutes of a chart."""
-
-    begins_at: datetime
-    succeeded: int
-    failed: int
-    mean: float | None
-    longest: float | None
+def of_engines(window: Window, pipeline: Pipeline | None = None) -> list[Chart]:
+    """What ended and what waited, in one pipeline or in all."""
+    ended = series.ended(window, pipeline.pk if pipeline else None)
+    waited = series.waited(window, pipeline.pk if pipeline else ALL_PIPELINES)
+    return [*_of_ended(ended, window), *_of_waiting(waited)]
 
 
-def steps(series: Sequence[dict[str, Any]], size: int) -> list[Step]:
-    found = []
-    for place in range(0, len(series), size):
-        minutes = series[place : place + size]
-        succeeded, failed = sum(one["ok"] for one in minutes), sum(one["bad"] for one in minutes)
-        ended = succeeded + failed
-        mean = sum(one["spent"] for one in minutes) / ended if ended else None
-        longest = max(one["most"] for one in minutes) if ended else None
-        found.append(Step(minutes[0]["minute"], succeeded, failed, mean, longest))
-    return found
+def of_provider(window: Window, gate: "Gate") -> list[Chart]:
+    called = provider_series.called(window, gate)
+    all_of_them = provider_series.whole(called)
+    counts = {"succeeded": "good", "failed": "bad", "refused": "warning"}
+    calls = _counted("Calls", counts, called, all_of_them, window)
+    took = [(one.took(0.5, 0.95, 1.0) if one else [None] * 3) for one in called]
+    return [calls, _durations(took, all_of_them.took(0.5, 0.95, 1.0), "Nothing was called.")]
 
 
-def charts_of(series: Sequence[dict[str, Any]], size: int) -> list[Chart]:
-    """Three charts over the same time."""
-    found = steps(series, size)
-    unit = "a minute" if size == 1 else f"in {size} minutes"
-    charts = []
-    for title, word, kind in (("Throughput", "succeeded", "ok"), ("Failures", "failed", "bad")):
-        counts = [one.succeeded if kind == "ok" else one.failed for one in found]
-        most = max(counts, default=0)
-        told = [f"{one.begins_at:%H:%M}: {count:,} {word}" for one, count in zip(found, counts, strict=True)]
-        summary = f"{sum(counts):,} {word}, at most {most:,} {unit}." if most else f"None {word}."
-        columns = drawing.columns(counts, told)
-        charts.append(Chart(title=title, kind=kind, summary=summary, top=f"{most:,}" if most else "", columns=columns))
-    longest, means = [one.longest for one in found], [one.mean for one in found]
-    top = max((value for value in longest if value is not None), default=0.0)
-    overall = [mean for mean in means if mean is not None]
-    usual = f"Mean {span(sum(overall) / len(overall))}, max {span(top)}." if overall else "Nothing finished."
-    lines = [("longest", drawing.line(longest, top)), ("mean", drawing.line(means, top))]
-    times = Chart(title="Time taken", kind="time", summary=usual, top=span(top) if overall else "", lines=lines)
-    return [*charts, times]
-
-
-def of_waiting(samples: Sequence[WaitingSample | None], size: int) -> list[Chart]:
-    """Two charts of what waited, as far as anybody looked."""
-    parts = [samples[place : place + size] for place in range(0, len(samples), size)]
-    looked = [[sample for sample in part if sample] for part in parts]
-    counts = [max((sample.waiting for sample in part), default=None) for part in looked]
-    ages = [max((sample.oldest_age or 0.0 for sample in part), default=None) for part in looked]
-    last = next((sample for part in reversed(looked) for sample in reversed(part)), None)
-    if last is None:
-        return [
-            Chart(title=title, kind="level", summary="No samples: the command maintain takes one a minute.", top="")
-            for title in ("Backlog", "Longest wait")
-        ]
-    most = max(count for count in counts if count is not None)
-    top = f"{most:,}{'+' if any(sample.is_capped for part in looked for sample in part) else ''}"
-    now = f"{last.waiting:,}{'+' if last.is_capped else ''} waiting at {last.minute:%H:%M}"
-    longest = max(age for age in ages if age is not None)
-    oldest = f"Oldest due for {span(last.oldest_age or 0.0)} at {last.minute:%H:%M}"
+def of_boundary(window: Window, boundary: "Boundary") -> list[Chart]:
+    samples = fact_series.passed(window, boundary.pk)
+    known = [one for one in samples if one]
+    appended, handed = sum(one.appended for one in known), sum(one.handed_over for one in known)
+    flow = [
+        Line(name=name, tone=tone, values=_values(samples, column))
+        for name, tone, column in (("appended", "good", "appended"), ("handed over", "busy", "handed_over"))
+    ]
+    told = f"{appended:,} appended, {handed:,} handed over." if known else NO_SAMPLES
+    backlog = [Line(name="backlog", tone="busy", values=_values(samples, "backlog"))]
+    lag = [Line(name="lag", tone="calm", values=_values(samples, "lag"))]
+    most = f"{known[-1].backlog:,} at last, at most {max(one.backlog for one in known):,}." if known else NO_SAMPLES
+    late = f"{span(known[-1].lag)} at last, at most {span(max(one.lag for one in known))}." if known else NO_SAMPLES
+    measured = {"kind": "lines", "gaps": "marked"}
     return [
-        Chart(
-            title="Backlog",
-            kind="level",
-            summary=f"{now}, at most {top}." if most else "No backlog.",
-            top=top if most else "",
-            lines=[("waiting", drawing.line(counts, most))],
-        ),
-        Chart(
-            title="Longest wait",
-            kind="level",
-            summary=f"{oldest}, at most {span(longest)}." if longest else "No transaction was due.",
-            top=span(longest) if longest else "",
-            lines=[("oldest", drawing.line(ages, longest))],
-        ),
+        Chart(title="Facts", unit="count", lines=flow, summary=told, per=window.step_words, **measured),
+        Chart(title="Backlog", unit="count", lines=backlog, summary=most, **measured),
+        Chart(title="Lag", unit="seconds", lines=lag, summary=late, **measured),
     ]
 
 
@@ -100,3 +70,67 @@ def backlog(pulse: Pulse) -> list[dict[str, Any]]:
         {"pipeline": pipeline, "depth": queue.depth, "percent": round(100 * queue.count / queues[0][1].count, 1)}
         for pipeline, queue in queues
     ]
+
+
+def _of_ended(ended: Sequence[Ended], window: Window) -> list[Chart]:
+    all_of_them = series.whole(ended)
+    finished = _counted("Finished", {"succeeded": "good", "failed": "bad"}, ended, all_of_them, window)
+    took = [_took(one) for one in ended]
+    return [finished, _durations(took, _took(all_of_them), "Nothing finished.")]
+
+
+def _took(one: Ended) -> list[float | None]:
+    longest = one.longest if one.succeeded + one.failed or any(one.counts) else None
+    return [one.percentile(0.5), one.percentile(0.95), longest]
+
+
+def _of_waiting(waited: Sequence[Waited | None]) -> list[Chart]:
+    known = [one for one in waited if one]
+    depth = [Line(name="waiting", tone="busy", values=_values(waited, "waiting"))]
+    ages = [Line(name="oldest", tone="calm", values=_values(waited, "oldest_age"))]
+    told, late = NO_SAMPLES, NO_SAMPLES
+    if known:
+        most, longest, last = max(one.waiting for one in known), max(one.oldest_age for one in known), known[-1]
+        more = "+" if any(one.is_capped for one in known) else ""
+        told = (
+            f"{last.waiting:,}{'+' if last.is_capped else ''} at last, at most {most:,}{more}."
+            if most
+            else "No backlog."
+        )
+        late = f"{span(last.oldest_age)} at last, at most {span(longest)}." if longest else "No transaction was due."
+    measured = {"kind": "lines", "gaps": "marked"}
+    return [
+        Chart(title="Backlog", unit="count", lines=depth, summary=told, **measured),
+        Chart(title="Longest wait", unit="seconds", lines=ages, summary=late, **measured),
+    ]
+
+
+def _counted(title: str, tones: dict[str, str], steps: Iterable[Any], whole: Any, window: Window) -> Chart:
+    """Counts of each step, and of all steps in words."""
+    found = list(steps)
+    lines = [Line(name=name, tone=tone, values=_values(found, name)) for name, tone in tones.items()]
+    most = max((sum(getattr(one, name) for name in tones) for one in found if one), default=0)
+    told = ", ".join(f"{getattr(whole, name):,} {name}" for name in tones)
+    summary = f"{told}; at most {most:,} per {window.step_words}." if most else "None."
+    gaps = "marked" if None in found else ""
+    about = {"per": window.step_words, "gaps": gaps}
+    return Chart(title=title, unit="count", kind="bars", lines=lines, summary=summary, **about)
+
+
+def _durations(took: Sequence[Sequence[float | None]], whole: Sequence[float | None], nothing: str) -> Chart:
+    names = {"p50": "calm", "p95": "busy", "max": "warning"}
+    lines = [
+        Line(name=name, tone=tone, values=[_rounded(one[place]) for one in took])
+        for place, (name, tone) in enumerate(names.items())
+    ]
+    told = ", ".join(f"{name} {span(value)}" for name, value in zip(names, whole, strict=True) if value is not None)
+    about = {"summary": f"{told}." if told else nothing, "gaps": "joined"}
+    return Chart(title="Time taken", unit="seconds", kind="lines", lines=lines, **about)
+
+
+def _values(steps: Iterable[Any], name: str) -> list[float | None]:
+    return [None if one is None else getattr(one, name) for one in steps]
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else float(f"{seconds:.3g}")

@@ -96,7 +96,7 @@ def _stopped(pipeline: Pipeline, queue: Waiting, pulse: Pulse, now: datetime) ->
             key=f"unserved:{pipeline.pk}",
             severity=Severity.CRITICAL,
             title=f"No worker serves {pipeline.name}",
-            detail=f"The oldest is due for {span(overdue)}. Start one: manage.py {command} {pipeline.name}",
+            detail=f"The oldest is due for {span(overdue)}. Start one with the command {command} {pipeline.name}",
             shown=Face(address=page("engines_pipeline_change", pipeline.pk), behind=transactions(state="pending")),
         )
     else:
@@ -129,7 +129,7 @@ def _abandoned(pulse: Pulse) -> Iterator[Item]:
                 key=f"leases:{owner}",
                 severity=Severity.WARNING,
                 title=f"Expired leases of {holding.worker or 'a worker'}: {holding.lapsed:,}",
-                detail="Its transactions run again once manage.py maintain or a consumer has rescued them.",
+                detail="Its transactions run again once maintenance or another worker has rescued them.",
                 count=holding.lapsed,
                 shown=Face(address=transactions(state="running", worker=owner), behind=behind),
             )

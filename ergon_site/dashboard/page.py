@@ -35,9 +35,7 @@ def page_context(request: HttpRequest) -> dict[str, Any]:
     shown = {"has_role": holds(request, Right.VIEW), "read_at": now}
     if not shown["has_role"]:
         return shown
-    span = request.GET.get("span", "")
-    minutes, size = charts.SPANS[span if span in charts.SPANS else "hour"]
-    found = reading.read(now, minutes=max(minutes, HOURS), is_administrator=holds(request, Right.ADMINISTER))
+    found = reading.read(now, minutes=HOURS, is_administrator=holds(request, Right.ADMINISTER))
     badges.remember(request, found)
     taken = found.pulse
     return shown | {
@@ -45,15 +43,9 @@ def page_context(request: HttpRequest) -> dict[str, Any]:
         "figures": list(engines.figures(taken)),
         "statuses": found.statuses,
         "ground": _ground(),
-        "charts": [
-            *charts.charts_of(taken.series[-minutes:], size),
-            *charts.of_waiting(taken.samples[-minutes:], size),
-        ],
         "backlog": charts.backlog(taken),
         "crew": engines.crew(taken, now),
         "unshown_crew": max(0, len(taken.workers) - engines.SHOWN_WORKERS),
-        "span": "day" if minutes > engines.LAST_HOUR else "hour",
-        "begins_at": taken.series[-minutes]["minute"],
         "recent": _recent(request) if holds(request, Right.AUDIT) else None,
     }
 

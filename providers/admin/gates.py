@@ -13,7 +13,6 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from unfold.decorators import action, display
 
-from ergon_site.access.console import drawing
 from ergon_site.access.console.buttons import bar, button
 from ergon_site.access.console.cells import UNKNOWN, anchor, column, milliseconds, two_lines, unbroken, with_note
 from ergon_site.access.console.dialogs import dialog_action
@@ -37,7 +36,6 @@ SHOWN = 10
 AT_ONCE = 500
 # Often enough asked for that it must be quick: the list behind it counts further.
 COUNTED = 1_000
-ENDS = {"ok": "succeeded", "bad": "failed", "refused": "refused"}
 STOOD_IN = {"cache": "Cache hits, last hour", "stale": "Stale answers", "fallback": "Fallbacks"}
 QUOTAS = {"near": "80 % used or more", "spent": "used up", "none": "no quota"}
 
@@ -235,7 +233,6 @@ class GatesPage(KeysetDetailPage):
             "account_address": cells.address("providers_gate", account.pk if account else None),
             "figures": list(_figures(stand)),
             "quota": cells.quota(stand.quota),
-            "chart": drawing.minute_chart(health.minutes(stand), "Attempts in each minute", ENDS),
             "waiting": _waiting(stand),
             "recent": [cells.attempt(one) for one in newest.order_by("-created_at", "-id")[:SHOWN]],
             "attempts_address": cells.attempts_address(stand.who),

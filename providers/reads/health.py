@@ -1,6 +1,5 @@
 """The status of capabilities: breaker, rates of the last hour, quota, pauses, overrides."""
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -232,19 +231,6 @@ def oldest_letter_age() -> float | None:
     """The age of the first unpublished dead letter in seconds."""
     first = OutboxLetter.objects.filter(published_at__isnull=True).order_by("id").first()
     return (database_time() - first.created_at).total_seconds() if first else None
-
-
-def minutes(one: Standing) -> list[dict[str, Any]]:
-    """The calls of each minute of the last hour, those without any included."""
-    last = int(one.read_at.timestamp() // 60)
-    found: dict[int, Counter[str]] = {}
-    for row in one.minutes:  # of an account, each of its tenants has some
-        counts = {"ok": row.successes, "bad": row.attempts - row.successes, "refused": row.refusals}
-        found.setdefault(row.minute, Counter()).update(counts)
-    none = dict.fromkeys(("ok", "bad", "refused"), 0)
-    return [
-        {"minute": moment(minute * 60), **none, **found.get(minute, {})} for minute in range(last - HOUR + 1, last + 1)
-    ]
 
 
 def conditions(now: datetime) -> dict[str, Case | Q]:

@@ -16,9 +16,8 @@ from engines.core.states import GroupState
 from engines.dead_letters import bulk
 from engines.dead_letters.bulk import Terms
 from engines.models import BulkOperation, DeadLetterGroup, Pipeline, TransactionRecord
-from engines.reads import depth
 from tests.console import records
-from tests.factories import ThroughputFactory, WaitingSampleFactory, make_pipeline
+from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db
 
@@ -135,37 +134,10 @@ def test_abandoned_attempts_need_a_person(browse: Client, orders: Pipeline) -> N
     assert f"{worker} has 2 abandoned attempts" in read(browse)
 
 
-def test_charts_tell_the_last_hour_or_the_last_day(browse: Client, orders: Pipeline) -> None:
-    now = timezone.now().replace(second=0, microsecond=0)
-    spent = {"seconds": 30.0, "longest": 2.6}
-    ThroughputFactory.create(pipeline=orders, minute=now - timedelta(minutes=5), succeeded=50, failed=10, **spent)
-    ThroughputFactory.create(pipeline=orders, minute=now - timedelta(hours=5), succeeded=1000, **spent)
-    hour, day = read(browse), read(browse, "/admin/live/?span=day")
-    assert "Throughput: 50 succeeded, at most 50 a minute." in hour
-    assert "Failures: 10 failed, at most 10 a minute." in hour
-    assert "Time taken: Mean 500 ms, max 3 s." in hour
-    assert "Throughput: 1,050 succeeded, at most 1,000 in 15 minutes." in day
-    assert figure(day, "Finished in the last hour") == "60"
-    assert 'data-live="/admin/live/?span=day"' in read(browse, "/admin/?span=day")
-
-
 def test_the_longest_queues_are_drawn(browse: Client, orders: Pipeline) -> None:
     transactions.submit_many("orders", [{"payload": {}} for _ in range(5)])
     assert "No pending transactions." not in read(browse)
     assert "width:100.0%" in read(browse)
-
-
-def test_the_backlog_of_the_last_hour_or_day_is_drawn(browse: Client, orders: Pipeline) -> None:
-    assert "Backlog: No samples: the command maintain takes one a minute." in read(browse)
-    now = timezone.now()
-    transactions.submit_many("orders", [{"payload": {}, "available_at": now - timedelta(minutes=7)} for _ in range(5)])
-    assert depth.sample() == 1
-    minute = now.replace(second=0, microsecond=0)
-    WaitingSampleFactory.create(minute=minute - timedelta(hours=5), waiting=20_000, is_capped=True)
-    hour, day = read(browse), read(browse, "/admin/live/?span=day")
-    assert search(r"Backlog: 5 waiting at \d\d:\d\d, at most 5\.", hour)
-    assert search(r"Longest wait: Oldest due for 7 min at \d\d:\d\d, at most 7 min\.", hour)
-    assert search(r"Backlog: 5 waiting at \d\d:\d\d, at most 20,000\+\.", day)
 
 
 def test_a_viewer_sees_the_engines_and_nothing_of_the_administration(
@@ -199,7 +171,7 @@ def test_every_page_stays_within_its_query_budget(client: Client, hire: Callable
     client.force_login(hire("administrator"))
     states = {state: TransactionRecord.objects.filter(state=state).latest("pk").pk for state in (0, 1, 3, 4)}
     addresses = [
-        *("/admin/", "/admin/?span=day", "/admin/live/"),
+        *("/admin/", "/admin/live/", "/admin/series/?of=engines&range=week", "/admin/series/table/?of=engines"),
         *(
             f"{ENGINES}transactionrecord/{query}"
             for query in ("", "?state=pending", "?pipeline=pipeline-1&age=under-1h")

@@ -96,7 +96,7 @@ def test_a_capability_tells_breaker_rates_quota_and_last_error(browse: Client, g
         assert TENANT in text
     assert "Closed: calls are allowed." in shown
     assert "100.0 %" in shown
-    assert "2 succeeded, 1 failed, 0 refused in the last 60 minutes" in shown
+    assert f'data-charts="/admin/series/?of=provider&amp;key={gate.pk}"' in shown
     assert "Activity" in shown
     assert "a contract" in shown
     assert "<html" not in records.read(browse, page(gate, "live"))
