@@ -161,6 +161,4 @@ class BulkPage(ListedPage):
 
     pause = _turn(PAUSE, "Pause the bulk operation", "Nothing more is changed until it is resumed.")
     resume = _turn(RESUME, "Resume the bulk operation", "It continues where it stopped.")
-    cancel = _turn(
-        CANCEL, "Cancel the bulk operation", "It ends now. What it has done stays done.", keep="Keep it"
-    )
+    cancel = _turn(CANCEL, "Cancel the bulk operation", "It ends now. What it has done stays done.", keep="Keep it")

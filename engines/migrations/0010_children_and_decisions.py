@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
     # An index is built without a lock outside of a transaction only.
     atomic = False
 
-    dependencies = [("engines", "0008_plain_help_texts")]
+    dependencies = [("engines", "0009_pipeline_summary")]
 
     operations = [
         AddIndexOnline(

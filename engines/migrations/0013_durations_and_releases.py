@@ -6,7 +6,7 @@ BUCKETS = 17
 
 
 class Migration(migrations.Migration):
-    dependencies = [("engines", "0008_plain_help_texts")]
+    dependencies = [("engines", "0012_bulk_operations_of_any_kind")]
 
     operations = [
         migrations.AddField(

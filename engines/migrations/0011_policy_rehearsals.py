@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('engines', '0008_plain_help_texts'),
+        ('engines', '0010_children_and_decisions'),
     ]
 
     operations = [

@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('engines', '0008_plain_help_texts'),
+        ('engines', '0011_policy_rehearsals'),
     ]
 
     operations = [
