@@ -1,0 +1,69 @@
+"""The dashboard in a real browser: from an open breaker to a calm page."""
+
+from collections.abc import Iterator
+
+import pytest
+from django.db import connections
+from playwright.sync_api import Browser, Page, expect
+
+from engines.dead_letters import bulk
+from engines.models import BulkOperation
+from ergon_site.access.models import AuditEntry
+from tests.console import records
+from tests.console.test_attention import break_down
+from tests.console.test_browser import chromium, context, contexts, fits, inside, page
+from tests.durable_transactions import consumer, wait_until_started
+from tests.factories import make_pipeline
+from tests.processes import eventually
+
+pytestmark = pytest.mark.postgresql
+
+__all__ = ["chromium", "context", "contexts", "inside", "page"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _connections_end(chromium: Browser) -> Iterator[None]:
+    """While the browser's event loop runs, Django has other connections, which nobody else closes."""
+    yield
+    connections.close_all()
+
+
+def act(page: Page, button: str, confirm: str, reason: str) -> None:
+    page.get_by_role("button", name=button).click()
+    page.get_by_label("Reason").fill(reason)
+    page.get_by_role("dialog").get_by_role("button", name=confirm).click()
+
+
+@pytest.mark.parametrize("context", ["narrow dark"], indirect=True)
+def test_a_breaker_is_reset_and_its_dead_letters_replayed_from_the_dashboard(inside: Page) -> None:
+    orders = make_pipeline("orders")
+    letters = [records.fail(orders, {}, records.failure("no route")) for _ in range(3)]
+    break_down(*(letter.uid for letter in letters))
+    with consumer("orders") as process:
+        wait_until_started(process)
+        inside.goto("/admin/")
+        cause = inside.get_by_role("listitem").filter(has_text="breaker open").first
+        expect(cause).to_contain_text(": 3 dead letters")
+        expect(cause.get_by_role("listitem")).to_contain_text("3 failed with ConnectionError: no route")
+        assert fits(inside)
+        act(inside, "Acknowledge", "Acknowledge", "they were told")
+        expect(inside.get_by_role("heading", name="Nothing needs attention.")).to_be_visible()
+        inside.get_by_text("1 acknowledged").click()
+        expect(inside.get_by_text("Acknowledged by ada until")).to_be_visible()
+        act(inside, "Show again", "Show again", "they are back")
+        act(inside, "Reset breaker", "Reset the breaker", "they are back")
+        expect(inside.get_by_text("Reset: the breaker is closed.")).to_be_visible()
+        expect(inside.get_by_role("heading", name="1 item needs attention")).to_be_visible()
+        inside.get_by_role("button", name="Replay group").click()
+        inside.get_by_label("Canary").fill("1")
+        inside.get_by_label("Reason").fill("they are back")
+        inside.get_by_role("dialog").get_by_role("button", name="Replay all").click()
+        expect(inside.get_by_text("Started. This page shows its progress.")).to_be_visible()
+        eventually(lambda: bulk.advance() >= 0 and BulkOperation.objects.get().state == "done", "all are replayed")
+        inside.goto("/admin/")
+        expect(inside.get_by_role("heading", name="Nothing needs attention.")).to_be_visible()
+        assert fits(inside)
+    operation = BulkOperation.objects.get()
+    assert (operation.canary, operation.done, operation.failed) == (1, 3, 0)
+    actions = AuditEntry.objects.filter(actor="ada").order_by("id").values_list("action", flat=True)
+    assert list(actions[:4]) == ["attention.acknowledge", "attention.withdraw", "breaker.reset", "bulk.replay"]
