@@ -173,4 +173,5 @@ def test_an_open_fold_stays_open_while_its_page_refreshes(inside: Page) -> None:
     transactions.cancel(record.uid, by="ada", reason="enough")
     inside.clock.fast_forward(FIVE_SECONDS)
     expect(inside.locator(".ergon-live")).to_have_count(0)
+    expect(fold.locator("pre")).to_be_visible()
     expect(inside.get_by_text("Cancelled", exact=False).first).to_be_visible()

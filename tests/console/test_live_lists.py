@@ -2,7 +2,9 @@
 
 import gzip
 import html
+import json
 import re
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -18,6 +20,8 @@ from engines import pipelines, transactions
 from engines.core.outcome import Success
 from engines.models import TransactionRecord
 from engines.pipelines import PipelineError, Plan
+from engines.reads.transactions import list_transactions
+from ergon_site.access import keyset
 from facts import provisioning
 from tests.console import records
 from tests.console.test_long_lists import seed
@@ -206,6 +210,17 @@ def test_pages_are_counted_and_exports_stand_above_the_list(browse: Client) -> N
     assert "<span>Page 1</span>" in first
     assert re.findall(r'id="(row-\d+)"', first) == re.findall(r'id="(row-\d+)"', pages[0])
     assert "<span>Newer rows</span>" in walk(first, "prev")
+
+
+def test_a_cursor_without_a_sound_number_shows_the_first_page() -> None:
+    seed(120)
+    query = list_transactions({}, ())
+    first = keyset.paginate(query, size=50)
+    ways: list[Any] = ["n", "x2", "n2x", "n99999999999", "p-", "n²", 7, None, ["n2"]]
+    for way in ways:
+        forged = urlsafe_b64encode(json.dumps(["", way, first.rows[-1].pk]).encode()).decode().rstrip("=")
+        page = keyset.paginate(query, size=50, at=forged)
+        assert (page.number, page.rows) == (1, first.rows), way
 
 
 def test_running_ones_keep_their_places_while_leases_are_renewed(browse: Client, orders: Any) -> None:

@@ -71,11 +71,23 @@ function swapPart(part, html) {
   morph(part, [...fresh.childNodes], "innerHTML");
 }
 
-function swapPage(html) {
-  const fresh = new DOMParser().parseFromString(html, "text/html");
-  // What was moving has come to its end: the rest of its page has changed too.
+const parse = (html) => new DOMParser().parseFromString(html, "text/html");
+
+// What was moving has come to its end: the rest of its page has changed too, and nothing will any more.
+async function end() {
+  const answer = await fetch(location.href, { credentials: "same-origin", cache: "no-store" });
+  if (!answer.ok || answer.redirected) return location.reload();
+  const fresh = parse(await answer.text());
+  prepare(fresh);
+  morph(document.getElementById("content"), fresh.getElementById("content"), "outerHTML");
+  sources.length = 0;
+  bar.remove();
+}
+
+async function swapPage(html) {
+  const fresh = parse(html);
   const age = fresh.querySelector(".ergon-age");
-  if (age && !age.dataset.refresh) return location.reload();
+  if (age && !age.dataset.refresh) return end();
   prepare(fresh);
   for (const next of fresh.querySelectorAll(PARTS)) {
     const now = document.getElementById(next.id);
@@ -124,7 +136,7 @@ class Source {
     const html = await answer.text();
     if (isBusy()) return false;
     if (this.element.dataset.live !== undefined) swapPart(this.element, html);
-    else swapPage(html);
+    else await swapPage(html);
     this.etag = answer.headers.get("ETag") ?? "";
     return true;
   }
@@ -201,7 +213,7 @@ function act() {
 function build() {
   bar = document.createElement("div");
   bar.className = "ergon-live";
-  bar.innerHTML = '<span class="ergon-live-dot" aria-hidden="true"></span><span data-word></span><span class="ergon-live-since" data-since></span><button type="button"></button><span class="sr-only" role="status"></span>';
+  bar.innerHTML = '<span class="ergon-live-dot" aria-hidden="true"></span><span data-word></span><span class="ergon-live-since" data-since></span><button type="button"></button><span class="ergon-unseen" role="status"></span>';
   bar.querySelector("button").addEventListener("click", act);
   document.querySelector("#header-inner h1")?.parentElement.after(bar);
   show();
