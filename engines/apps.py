@@ -10,6 +10,7 @@ class EnginesConfig(ErgonAppConfig):
     default = True
     name = "engines"
     needs = ("ergon_site.access",)
+    ergon_current_transaction = "engines.drivers.attempts.current_transaction"
     ergon_timeline = ("engines.reads.timeline.events",)
     ergon_bulk_kinds = tuple(
         f"engines.dead_letters.bulk_kinds.{kind}"

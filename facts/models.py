@@ -183,10 +183,20 @@ class Fact(Written):
     """A fact in the store buffer of its boundary."""
 
     pk = models.CompositePrimaryKey("boundary_id", "offset")
+    transaction_id = models.CharField(  # noqa: DJ001 (most have none, and no index entry)
+        max_length=200, null=True, help_text="The transaction whose handler appended it."
+    )
 
     class Meta:
         ordering: ClassVar = ["boundary_id", "offset"]
-        indexes: ClassVar = _indexes("fact")
+        indexes: ClassVar = [
+            *_indexes("fact"),
+            models.Index(
+                fields=["transaction_id", "offset"],
+                name="facts_fact_transaction",
+                condition=Q(transaction_id__isnull=False),
+            ),
+        ]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["boundary", "message_id"], name="facts_fact_message"),
             models.CheckConstraint(condition=Q(offset__gte=0), name="facts_fact_offset"),

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import structlog
 from asgiref.sync import sync_to_async
 
+from engines.drivers.attempts import current_transaction
 from providers import active_policy, calls, telemetry
 from providers.core import calling
 from providers.core.breaker import BreakerPolicy, OpeningRules
@@ -25,7 +26,7 @@ from providers.core.exchange import (
 )
 from providers.core.limits import BulkheadPolicy, RateLimit
 from providers.core.policy import ProviderPolicy
-from providers.core.request import Request, refuse_deadline, refuse_mistakes, refuse_payload
+from providers.core.request import Request, caller_in, refuse_deadline, refuse_mistakes, refuse_payload
 from providers.core.retry import RetryBudget, RetryPolicy
 from providers.core.steps import Refuse
 from providers.drivers.performing import Work, aperform, perform
@@ -187,6 +188,7 @@ class ProviderBase(ABC):
             version=self.version,
             policy_version=governing.number,
             asked_at=time.time(),
+            transaction_id=caller_in(current_transaction(), context.correlation_id),
         )
 
     def _parts(

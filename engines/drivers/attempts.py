@@ -150,6 +150,12 @@ def current_attempt() -> CurrentAttempt:
     return CurrentAttempt(str(call.stage), number, of, ends_at, partial(is_lost, transaction), transaction.id)
 
 
+def current_transaction() -> str | None:
+    """The id of the transaction that this code runs for, if a handler does."""
+    current = _current.get()
+    return None if current is None else current[3].id
+
+
 def announce(call: Call, limit: Limit | None, is_lost: Callable[[Any], bool], transaction: Any) -> None:
     """Set the current attempt, for the handler that is called next."""
     _current.set((call, None if limit is None else time.monotonic() + limit.seconds, is_lost, transaction))

@@ -1,6 +1,6 @@
 """What happened to transactions, from their submission to their end, as events on one axis of time."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -14,21 +14,20 @@ from ergon_site.access.database.clock import as_time
 SCHEDULED = "schedule:"
 # Transactions of one correlation id or of one parent.
 MOST_RELATIVES = 20
-LIGHT = ("pk", "uid", "state", "replay_of", "parent_id", "created_at", "started_at", "finished_at", "pipeline__name")
-
-
 # Inner selects, since SQLite takes no limit in a part of a union.
 PART = """
-SELECT * FROM (SELECT '{relation}' AS relation, t.id, t.uid, t.state, t.replay_of, p.name, t.created_at
+SELECT * FROM (SELECT '{relation}' AS relation, t.id, t.uid, t.state, t.replay_of, p.name, t.finished_at, t.created_at
   FROM engines_transactionrecord t JOIN engines_pipeline p ON p.id = t.pipeline_id
- WHERE {condition} ORDER BY t.id LIMIT 201) AS part_{place}
+ WHERE {condition} ORDER BY t.id LIMIT {most}) AS part_{place}
 """
 OPERATIONS = """
-SELECT 'operation', o.id, '', 0, l.transaction_id, o.verb, o.created_at
+SELECT 'operation', o.id, '', 0, l.transaction_id, o.verb, o.finished_at, o.created_at
   FROM engines_deadletter l JOIN engines_bulkitem i ON i.letter_id = l.id AND i.result = 'done'
   JOIN engines_bulkoperation o ON o.id = i.operation_id WHERE l.transaction_id IN (%s, %s)
 """
-SCHEDULES = "SELECT 'schedule', s.id, s.name, 0, NULL, '', s.created_at FROM engines_schedule s WHERE s.name = %s"
+SCHEDULES = """
+SELECT 'schedule', s.id, s.name, 0, NULL, '', s.last_run_at, s.created_at FROM engines_schedule s WHERE s.name = %s
+"""
 ORIGINS = {
     "ancestor": ("Replay of", "engines_transactionrecord"),
     "parent": ("From", "engines_transactionrecord"),
@@ -36,6 +35,8 @@ ORIGINS = {
     "operation": ("Bulk operation", "engines_bulkoperation"),
 }
 LED_TO = {"replay": "Replayed as", "child": "Led to"}
+
+Asked = tuple[str, str, list[Any]]
 
 
 class Relative(NamedTuple):
@@ -47,7 +48,16 @@ class Relative(NamedTuple):
     state: int
     replay_of: int | None
     pipeline: str
+    finished_at: datetime | None
     created_at: datetime
+
+    @property
+    def link(self) -> Link:
+        return Link(self.uid, "engines_transactionrecord", str(self.key))
+
+    @property
+    def word(self) -> str:
+        return State(self.state).word
 
     def is_operation_on(self, key: int | None) -> bool:
         return self.relation == "operation" and self.replay_of == key
@@ -62,38 +72,79 @@ class Relative(NamedTuple):
         return Link(f"{title} {self.uid or self.key}", page, str(self.key))
 
     def event(self) -> Event:
-        target = Link(self.uid, "engines_transactionrecord", str(self.key))
+        """Of a transaction that another one led to: that it did."""
         title = f"{LED_TO[self.relation]} {self.uid} in {self.pipeline}"
-        outcome = State(self.state).word
-        return Event(at=self.created_at, kind="relative", title=title, outcome=outcome, target=target)
+        return Event(at=self.created_at, kind="relative", title=title, outcome=self.word, target=self.link)
 
-
-def link_to(record: TransactionRecord) -> Link:
-    return Link(record.uid, "engines_transactionrecord", str(record.pk))
+    def events(self, links: tuple[Link, ...] = (), note: str = "") -> Iterator[Event]:
+        """Of a transaction: its submission and its end."""
+        begun = f"Submitted to {self.pipeline}"
+        yield Event(at=self.created_at, kind="transaction", title=begun, target=self.link, links=links, note=note)
+        if self.finished_at is not None:
+            title = self.word.capitalize()
+            yield Event(at=self.finished_at, kind="end", title=title, outcome=self.word, target=self.link)
 
 
 def events(ids: Collection[str]) -> list[Event]:
     """The events of the transactions that go by these ids, or share one as their correlation id or parent."""
-    light = TransactionRecord.objects.select_related("pipeline").only(*LIGHT)
-    found = {record.pk: record for record in light.filter(uid__in=ids)[:MOST_RELATIVES]}
-    for column in ("correlation_id", "parent_id"):
-        same = light.filter(**{f"{column}__in": ids}).order_by(column, "pk")[:MOST_RELATIVES]
-        found |= {record.pk: record for record in same}
-    records = list(found.values())
+    columns = ("uid", "correlation_id", "parent_id")
+    # Each id by itself: only so an index has them in their order.
+    asked = [("same", f"t.{column} = %s", [one]) for column in columns for one in sorted(ids)]
+    found = {one.key: one for one in _select(*_parts(asked, MOST_RELATIVES))}
     letters = DeadLetter.objects.defer("payload", "traceback", "details").filter(transaction_id__in=found)
-    told = [event for record in records for event in of_record(record)]
+    told = [event for one in found.values() for event in one.events()]
     told += [event for letter in letters for event in of_letter(letter)]
     return [*told, *_attempts(found)][: MERGED + 1]
 
 
-def of_record(record: TransactionRecord, links: tuple[Link, ...] = (), note: str = "") -> Iterator[Event]:
-    """Its submission and its end."""
-    submitted = f"Submitted to {record.pipeline.name}"
-    target = link_to(record)
-    yield Event(at=record.created_at, kind="transaction", title=submitted, target=target, links=links, note=note)
-    if record.finished_at is not None:
-        word = record.word
-        yield Event(at=record.finished_at, kind="end", title=word.capitalize(), outcome=word, target=target)
+def relatives_of(record: TransactionRecord) -> list[Relative]:
+    """All that a transaction is linked with by its row, by indexes and in one statement."""
+    asked: list[Asked] = [("replay", "t.replay_of = %s", [record.pk])]
+    asked.append(("child", "t.parent_id = %s AND t.replay_of IS NULL", [record.uid]))
+    if record.replay_of:
+        asked.append(("ancestor", "t.id = %s", [record.replay_of]))
+    elif record.parent_id:
+        asked.append(("parent", "t.uid = %s", [record.parent_id]))
+    if record.correlation_id:
+        asked.append(("same", "t.correlation_id = %s", [record.correlation_id]))
+    texts, given = _parts(asked, MERGED + 1)
+    if record.state == State.FAILED or record.replay_of:
+        texts.append(OPERATIONS)
+        given += [record.pk, record.replay_of or record.pk]
+    name = (record.source or "").removeprefix(SCHEDULED)
+    if name != record.source and (record.dedupe_key or "").startswith(SCHEDULED):
+        texts.append(SCHEDULES)
+        given.append(name)
+    return _select(texts, given)
+
+
+def _parts(asked: Sequence[Asked], most: int) -> tuple[list[str], list[Any]]:
+    texts = [
+        PART.format(relation=relation, condition=condition, most=most, place=place)
+        for place, (relation, condition, _) in enumerate(asked)
+    ]
+    return texts, [value for *_, values in asked for value in values]
+
+
+def _select(texts: Sequence[str], given: Sequence[Any]) -> list[Relative]:
+    with connection.cursor() as cursor:
+        cursor.execute(" UNION ALL ".join(texts), given)
+        rows = cursor.fetchall()
+    return [Relative._make([*row[:-2], row[-2] and as_time(row[-2]), as_time(row[-1])]) for row in rows]
+
+
+def around(record: TransactionRecord, letter: DeadLetter | None, relatives: Sequence[Relative]) -> list[Event]:
+    """A transaction without its attempts: where it comes from, what it led to, and what people decided."""
+    origins = tuple(one.origin() for one in relatives if one.is_origin(record))
+    source = "" if not record.source or record.source.startswith(SCHEDULED) else f"From {record.source}"
+    about = (record.pk, record.uid, record.state, record.replay_of, record.pipeline.name)
+    told = list(Relative("itself", *about, record.finished_at, record.created_at).events(origins, source))
+    if letter is not None:
+        told += of_letter(letter, (one.origin() for one in relatives if one.is_operation_on(record.pk)))
+    told += [one.event() for one in relatives if one.relation in LED_TO]
+    if record.state == State.PENDING and record.available_at > record.created_at:
+        told.append(Event(at=record.available_at, kind="due", title="Next attempt" if record.error else "Due"))
+    return told
 
 
 def of_letter(letter: DeadLetter, operations: Iterable[Link] = ()) -> Iterator[Event]:
@@ -123,56 +174,7 @@ def of_attempts(attempts: Iterable[dict[str, Any]]) -> list[Event]:
     ]
 
 
-def relatives_of(record: TransactionRecord) -> list[Relative]:
-    """All that a transaction is linked with by its row, by indexes and in one statement."""
-    asked: list[tuple[str, str, list[Any]]] = [("replay", "t.replay_of = %s", [record.pk])]
-    asked.append(("child", "t.parent_id = %s AND t.replay_of IS NULL", [record.uid]))
-    if record.replay_of:
-        asked.append(("ancestor", "t.id = %s", [record.replay_of]))
-    elif record.parent_id:
-        asked.append(("parent", "t.uid = %s", [record.parent_id]))
-    if record.correlation_id:
-        asked.append(("same", "t.correlation_id = %s", [record.correlation_id]))
-    texts = [
-        PART.format(relation=relation, condition=condition, place=place)
-        for place, (relation, condition, _) in enumerate(asked)
-    ]
-    given = [value for *_, values in asked for value in values]
-    if record.state == State.FAILED or record.replay_of:
-        texts.append(OPERATIONS)
-        given += [record.pk, record.replay_of or record.pk]
-    name = (record.source or "").removeprefix(SCHEDULED)
-    if name != record.source and (record.dedupe_key or "").startswith(SCHEDULED):
-        texts.append(SCHEDULES)
-        given.append(name)
-    with connection.cursor() as cursor:
-        cursor.execute(" UNION ALL ".join(texts), given)
-        return [Relative._make([*row[:-1], as_time(row[-1])]) for row in cursor.fetchall()]
-
-
-def around(record: TransactionRecord, letter: DeadLetter | None, relatives: Sequence[Relative]) -> list[Event]:
-    """A transaction without its attempts: where it comes from, what it led to, and what people decided."""
-    origins = tuple(one.origin() for one in relatives if one.is_origin(record))
-    source = "" if not record.source or record.source.startswith(SCHEDULED) else f"From {record.source}"
-    told = list(of_record(record, origins, source))
-    if letter is not None:
-        told += of_letter(letter, (one.origin() for one in relatives if one.is_operation_on(record.pk)))
-    told += [one.event() for one in relatives if one.relation in LED_TO]
-    if record.state == State.PENDING and record.available_at > record.created_at:
-        told.append(Event(at=record.available_at, kind="due", title="Next attempt" if record.error else "Due"))
-    return told
-
-
-def ids_of(record: TransactionRecord, relatives: Iterable[Relative]) -> set[str]:
-    """The ids under which other apps know a transaction: its correlation id only if it shares that with nobody."""
-    # The one that it replays has the same, and so have replays of both.
-    family = {record.pk, record.replay_of} - {None}
-    same = [{one.key, one.replay_of} for one in relatives if one.relation == "same"]
-    ids = {record.uid, record.correlation_id} if all(family & keys for keys in same) else {record.uid}
-    return {one for one in ids if one}
-
-
-def _attempts(records: dict[int, TransactionRecord]) -> Iterator[Event]:
+def _attempts(records: Mapping[int, Relative]) -> Iterator[Event]:
     """The attempts of several transactions, without their errors: their own pages have those."""
     rows = Attempt.objects.filter(transaction_id__in=records).defer("traceback", "message")
     for row in rows.order_by("transaction_id", "delivery", "step", "number")[: MERGED + 1]:
@@ -183,5 +185,14 @@ def _attempts(records: dict[int, TransactionRecord]) -> Iterator[Event]:
             outcome=AttemptOutcome(row.outcome).name.lower(),
             duration=row.duration,
             note=row.error_type or "",
-            target=link_to(records[row.transaction_id]),
+            target=records[row.transaction_id].link,
         )
+
+
+def ids_of(record: TransactionRecord, relatives: Iterable[Relative]) -> set[str]:
+    """The ids under which other apps know a transaction: its correlation id only if it shares that with nobody."""
+    # The one that it replays has the same, and so have replays of both.
+    family = {record.pk, record.replay_of} - {None}
+    same = [{one.key, one.replay_of} for one in relatives if one.relation == "same"]
+    ids = {record.uid, record.correlation_id} if all(family & keys for keys in same) else {record.uid}
+    return {one for one in ids if one}

@@ -1,13 +1,15 @@
 """Settings and their defaults, for a project that does not name them. `ergon_site.settings` reads the environment."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from django.apps import apps
 from django.conf import settings as django_settings
+from django.utils.module_loading import import_string
 
 DEFAULTS: Mapping[str, Any] = {
     "ERGON_API_RATE": 1000.0,
@@ -35,6 +37,17 @@ def data_folder() -> Path:
 def declared_by_apps(name: str) -> list[Any]:
     """What the installed apps say under a name of their configurations: chores, findings, blockers, replayers."""
     return [getattr(app, name) for app in apps.get_app_configs() if hasattr(app, name)]
+
+
+def current_transaction() -> str | None:
+    """The id of the transaction whose handler this code runs in, if an installed app runs handlers."""
+    return next((found for find in _finders() if (found := find()) is not None), None)
+
+
+@cache
+def _finders() -> tuple[Callable[[], str | None], ...]:
+    """Loaded once: what is installed does not change."""
+    return tuple(map(import_string, declared_by_apps("ergon_current_transaction")))
 
 
 def faults(defaults: Mapping[str, Any], optional: Mapping[str, type] = MappingProxyType({})) -> Iterator[str]:

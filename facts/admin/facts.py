@@ -63,7 +63,8 @@ def _artifacts(fact: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _ids(row: Written) -> set[str]:
     """The ids under which other apps may know of a fact: a handler that reads it has the message id as its own."""
-    return {one for one in (row.message_id, row.correlation_id, row.causation_id) if one}
+    known = (row.message_id, row.correlation_id, row.causation_id, getattr(row, "transaction_id", None))
+    return {one for one in known if one}
 
 
 class WrittenPage(KeysetPage, DetailPage):

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count, islice
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 from django.db import connection, transaction
 
+from ergon_site.access.conf import current_transaction
+from ergon_site.access.core.texts import is_storable
 from ergon_site.access.database import pooler
 from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.group_commit import Group, Lane
@@ -19,8 +21,19 @@ from facts.ledger.entries import Entry, prepare
 from facts.models import Boundary, Fact
 
 ROUND_TRIP = 1000
+LONGEST_ID = 200
 
 Draft: TypeAlias = Mapping[str, Any] | Entry
+
+
+class Attributed(NamedTuple):
+    """A draft, and the transaction whose handler appends it."""
+
+    draft: Draft
+    transaction_id: str
+
+
+Given: TypeAlias = Draft | Attributed
 Result: TypeAlias = Appended | FactError
 OnConnection: TypeAlias = Callable[[Callable[[Any], int | None]], int | None]
 
@@ -28,7 +41,8 @@ OnConnection: TypeAlias = Callable[[Callable[[Any], int | None]], int | None]
 def append(draft: Draft) -> Appended:
     """Keep a fact. It is confirmed by returning; inside the caller's transaction, by that one's commit."""
     with telemetry.Appending():
-        result = _write([draft])[0] if connection.in_atomic_block else _group.put(draft)
+        [given] = _attributed([draft])
+        result = _write([given])[0] if connection.in_atomic_block else _group.put(given)
         if isinstance(result, FactError):
             raise result
         if result.is_duplicate:
@@ -44,13 +58,21 @@ def release_connection() -> None:
 def append_many(drafts: Iterable[Draft]) -> list[Result]:
     """Keep many, each on its own: for each what `append` would have returned or raised, in their order."""
     results: list[Result] = []
-    given = iter(drafts)
+    given = iter(_attributed(drafts))
     while some := list(islice(given, ROUND_TRIP)):
         results += telemetry.appended_many(_append_some, some)
     return results
 
 
-def _append_some(drafts: Sequence[Draft]) -> list[Result]:
+def _attributed(drafts: Iterable[Draft]) -> Iterable[Given]:
+    """The drafts, with the transaction whose handler appends them: who prepares them may be another thread."""
+    transaction_id = current_transaction()
+    if transaction_id is None or len(transaction_id) > LONGEST_ID or not is_storable(transaction_id):
+        return drafts
+    return (Attributed(draft, transaction_id) for draft in drafts)
+
+
+def _append_some(drafts: Sequence[Given]) -> list[Result]:
     if connection.vendor != "postgresql" or len(drafts) < postgresql.COPIED_FROM:
         return _write(drafts)
     left, prepared = iter(drafts), list[Entry | FactError]()
@@ -64,7 +86,7 @@ def _append_some(drafts: Sequence[Draft]) -> list[Result]:
     ]
 
 
-def _prepared_in_turn(drafts: Iterable[Draft], prepared: list[Entry | FactError]) -> Iterator[Entry]:
+def _prepared_in_turn(drafts: Iterable[Given], prepared: list[Entry | FactError]) -> Iterator[Entry]:
     """Entries, each prepared when it is asked for; `prepared` receives them, and the refusals between them."""
     for draft in drafts:
         prepared.append(one := _prepared(draft))
@@ -72,9 +94,12 @@ def _prepared_in_turn(drafts: Iterable[Draft], prepared: list[Entry | FactError]
             yield one
 
 
-def _prepared(draft: Draft | FactError) -> Entry | FactError:
+def _prepared(draft: Given | FactError) -> Entry | FactError:
     if isinstance(draft, Entry):
         return draft
+    if isinstance(draft, Attributed):
+        entry = _prepared(draft.draft)
+        return entry if isinstance(entry, FactError) else entry._replace(transaction_id=draft.transaction_id)
     try:
         return draft if isinstance(draft, FactError) else prepare(draft)
     except FactError as error:
@@ -86,7 +111,7 @@ def _on_own_connection(work: Callable[[Any], int | None]) -> int | None:
     return pooler.carry_out(connection, carried, carried)
 
 
-def _write(drafts: Sequence[Draft | FactError], carry_out: OnConnection = _on_own_connection) -> list[Result]:
+def _write(drafts: Sequence[Given | FactError], carry_out: OnConnection = _on_own_connection) -> list[Result]:
     """Write them, boundary by boundary, each in a transaction of its own: at once, if all are new and there is room."""
     results: list[Any] = [_prepared(draft) for draft in drafts]
     places: dict[tuple[str, str], list[int]] = {}
@@ -138,7 +163,10 @@ def _write_known(boundary_id: int, entries: Sequence[Entry]) -> list[Result]:
             new.append((result.offset, entry))
             boundary.next_offset += 1
             boundary.stored_bytes += entry.size
-    Fact.objects.bulk_create(Fact(boundary_id=boundary_id, offset=offset, **entry.fields) for offset, entry in new)
+    Fact.objects.bulk_create(
+        Fact(boundary_id=boundary_id, offset=offset, transaction_id=entry.transaction_id, **entry.fields)
+        for offset, entry in new
+    )
     references.keep(boundary_id, new, artifacts)
     Boundary.objects.filter(pk=boundary_id).update(next_offset=boundary.next_offset, stored_bytes=boundary.stored_bytes)
     return results
@@ -179,4 +207,4 @@ def _difference(entry: Entry, content: str | None) -> str:
 
 _lane = Lane()
 # Whoever writes for all also prepares for all: one thread does in a row what many would do in turns, for longer.
-_group: Group[Draft, Result] = Group(partial(_write, carry_out=_lane.carry_out))
+_group: Group[Given, Result] = Group(partial(_write, carry_out=_lane.carry_out))

@@ -29,6 +29,7 @@ class Entry(NamedTuple):
     digest: str
     references: tuple[Reference, ...]
     size: int
+    transaction_id: str | None = None  # the transaction whose handler appends it
 
     @classmethod
     def from_row(cls, row: Fact, from_zone: str, to_zone: str) -> Self:
@@ -61,6 +62,7 @@ class Entry(NamedTuple):
             "ca": self.causation_id,
             "t": orjson.Fragment(self.text),
             "d": self.digest,
+            **({"tx": self.transaction_id} if self.transaction_id else {}),
         }
 
 

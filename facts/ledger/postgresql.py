@@ -46,15 +46,16 @@ SELECT b.id, next_offset, removed_offset FROM facts_boundary b, facts_zone f, fa
    AND b.retired_at IS NULL FOR NO KEY UPDATE OF b
 """
 COLUMNS = """
-facts_fact (boundary_id, "offset", message_id, subject, predicate, correlation_id, causation_id, content, digest)
+facts_fact (boundary_id, "offset", message_id, subject, predicate, correlation_id, causation_id, content, digest,
+  transaction_id)
 """
 COPY = f"COPY {COLUMNS} FROM STDIN"
 APPENDING = f"""
 WITH c AS ({{counted}}),
 i AS (
   INSERT INTO {COLUMNS}
-  SELECT c.id, c.first + d.o, d.m, d.s, d.p, d.co, d.ca, d.t::text, d.d
-    FROM c, json_to_recordset(%(rows)s) AS d (o int, m text, s text, p text, co text, ca text, t json, d text))
+  SELECT c.id, c.first + d.o, d.m, d.s, d.p, d.co, d.ca, d.t::text, d.d, d.tx
+    FROM c, json_to_recordset(%(rows)s) AS d (o int, m text, s text, p text, co text, ca text, t json, d text, tx text))
 SELECT first FROM c
 """  # noqa: S608 (of constants)
 APPEND = APPENDING.format(counted=COUNTED.format(more=NEVER_TRUNCATED))
@@ -131,7 +132,7 @@ def _copy(wrapper: Any, entries: Iterator[Entry]) -> int | None:
         for offset, entry in enumerate(chain([opening], entries), first):
             if entry.references or entry.zones != opening.zones:
                 raise UnfitError
-            copying.write_row((boundary_id, offset, *entry.columns))
+            copying.write_row((boundary_id, offset, *entry.columns, entry.transaction_id))
             size += entry.size
     if removed is not None:
         # Planned for the table as it is now.

@@ -24,6 +24,12 @@ SELECT * FROM (SELECT 'reader' AS relation, '' AS buffer, c.boundary_id, c.curso
   FROM facts_consumer c JOIN facts_boundary b ON b.id = c.boundary_id
  WHERE c.retired_at IS NULL AND c.boundary_id IN ({places}) ORDER BY c.id LIMIT {most}) readers
 """
+PLACES = "SELECT boundary_id FROM (SELECT boundary_id FROM {table} WHERE {condition} LIMIT {most}) {name}"
+# The columns that hold ids of other apps.
+KNOWN_BY = {
+    "fact": ("correlation_id", "causation_id", "transaction_id"),
+    "forwardedfact": ("correlation_id", "causation_id"),
+}
 BUFFERS = {"fact": Fact, "forwardedfact": ForwardedFact}
 
 
@@ -88,17 +94,19 @@ def lineage_of(fact: Written, boundaries: Sequence[int]) -> Lineage:
 
 
 def of_ids(ids: Collection[str]) -> tuple[list[Relative], list[Reader]]:
-    """The first facts that have one of these as their correlation or causation id, and who reads their boundaries."""
-    marks = ", ".join(["%s"] * len(ids))
-    conditions = [f"{column} IN ({marks})" for column in ("correlation_id", "causation_id")]
-    asked: list[tuple[str, str, list[Any]]] = [("same", condition, [*ids]) for condition in conditions]
-    places = [
-        f"SELECT boundary_id FROM {model._meta.db_table} WHERE {condition}"  # noqa: S608, SLF001 (of constants)
-        for model in BUFFERS.values()
-        for condition in conditions
+    """The first facts of these transactions, correlation or causation ids, and who reads their boundaries."""
+    # Each id by itself: only so an index has them in their order.
+    asked = [
+        (buffer, f"{column} = %s", one) for buffer, columns in KNOWN_BY.items() for column in columns for one in ids
     ]
+    parts, places = [], []
+    for number, (buffer, condition, _) in enumerate(asked):
+        table = BUFFERS[buffer]._meta.db_table  # noqa: SLF001
+        known = {"columns": COLUMNS, "table": table, "condition": condition, "most": MOST, "name": f"part_{number}"}
+        parts.append(PART.format(relation="same", buffer=buffer, **known))
+        places.append(PLACES.format(**known))
     readers = READERS.format(places=" UNION ".join(places), most=MOST)
-    found = _find(asked, (readers, [*ids] * len(places)))
+    found = _select([*parts, readers], [one for *_, one in asked] * 2)
     facts = {(one.buffer, one.place): one for one in found if one.relation != "reader"}
     return list(facts.values()), [
         Reader(int(one.subject), one.message_id, one.boundary_id, one.offset, bool(one.predicate))
@@ -130,13 +138,17 @@ def _once(found: Any) -> list[Relative]:
     return sorted(by_place.values(), key=lambda one: (one.written_at, one.place))[:MOST]
 
 
-def _find(asked: Sequence[tuple[str, str, list[Any]]], *more: tuple[str, list[Any]]) -> list[Relative]:
-    parts, given = [text for text, _ in more], [value for _, values in more for value in values]
+def _find(asked: Sequence[tuple[str, str, list[Any]]]) -> list[Relative]:
+    parts, given = [], []
     for relation, condition, values in asked:
         for buffer, model in BUFFERS.items():
             part = {"relation": relation, "buffer": buffer, "columns": COLUMNS, "condition": condition}
-            parts.append(PART.format(**part, table=model._meta.db_table, most=MOST, name=f"part_{len(parts)}"))  # noqa: SLF001
+            parts.append(PART.format(**part, table=model._meta.db_table, most=MOST, name=f"{relation}_{buffer}"))  # noqa: SLF001
             given += values
+    return _select(parts, given)
+
+
+def _select(parts: Sequence[str], given: Sequence[Any]) -> list[Relative]:
     with connection.cursor() as cursor:
         cursor.execute(" UNION ALL ".join(parts), given)
         return [Relative._make([*row[:-1], as_time(row[-1])]) for row in cursor.fetchall()]

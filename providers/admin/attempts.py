@@ -41,7 +41,7 @@ class AttemptsPage(KeysetDetailPage):
         *("id", "tenant_id", "provider_name", "capability", "operation", "correlation_id", "idempotency_key"),
         *("attempt_number", "max_attempts", "duration_ms", "timeout_budget_ms", "outcome", "reason_code"),
         *("retryable", "retry_suppressed", "http_status", "policy_version", "source", "task_execution_id"),
-        "created_at",
+        *("transaction_id", "created_at"),
     )
 
     made = column("made", lambda row: row.created_at)
@@ -66,7 +66,7 @@ class AttemptsPage(KeysetDetailPage):
             "task_address": cells.address("providers_taskexecution", row.task_execution_id),
             "correlation_address": cells.correlation_address(row.correlation_id),
             "others": [cells.attempt(one) for one in others],
-            "timeline": timelines.timeline(request, *timelines.sources({row.correlation_id})),
+            "timeline": timelines.timeline(request, *timelines.sources({row.transaction_id or row.correlation_id})),
         }
 
 

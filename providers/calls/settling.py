@@ -426,6 +426,7 @@ def _given(
         "policy_version": ticket.policy_version,
         "source": Source.PROVIDER.value,
         "call": ticket.call_id,
+        "called_for": ticket.transaction_id,
         "token": ticket.token,
         "replay_for": policy.replay_for,
         "refund": refund.amount,

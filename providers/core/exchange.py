@@ -108,6 +108,8 @@ class CallRequest:
     call_id: str = field(default_factory=lambda: uuid4().hex)
     asked_at: float = 0.0  # seconds since 1970
     token: str | None = None
+    # The transaction that it is made for, if that is not the correlation id.
+    transaction_id: str | None = None
 
     @property
     def account_gate(self) -> Who:

@@ -100,6 +100,13 @@ def refuse_mistakes(given: Mapping[str, Any]) -> None:
             raise ProviderUsageError(msg)
 
 
+def caller_in(transaction_id: str | None, correlation_id: str) -> str | None:
+    """The transaction that a call is made for, if its correlation id does not say so and a column takes it."""
+    if transaction_id is None or transaction_id == correlation_id or len(transaction_id) > KEY:
+        return None
+    return transaction_id if storable_text(transaction_id) == transaction_id else None
+
+
 def refuse_payload(payload: Any) -> None:
     if not isinstance(payload, dict):
         msg = f"payload must be an object, not {type(payload).__name__}"

@@ -16,6 +16,7 @@ from providers.database.settlements import NO_RETRY, RETURNED_HEALTH
 COLUMNS = {
     "place": "bigint",
     **dict.fromkeys(("tenant", "provider", "capability", "operation", "key", "correlation", "call"), "text"),
+    "called_for": "text",
     **dict.fromkeys(("task_execution", "attempt", "max_attempts", "http_status", "policy_version"), "bigint"),
     **dict.fromkeys(("duration_ms", "budget_ms", "reserved_in", "replay_for"), "double precision"),
     **dict.fromkeys(("bucket", "token", "answer"), "text"),

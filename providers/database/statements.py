@@ -9,13 +9,14 @@ from providers.database.dialects import Dialect
 METRIC = """
 INSERT INTO provider_execution_metrics (tenant_id, provider_name, capability, task_execution_id, operation,
   idempotency_key, correlation_id, attempt_number, max_attempts, duration_ms, timeout_budget_ms, outcome, reason_code,
-  retryable, http_status, retry_suppressed, policy_version, call_id, source)
+  retryable, http_status, retry_suppressed, policy_version, call_id, source, transaction_id)
 SELECT g.tenant_id, g.provider_name, g.capability, CAST(%(task_execution)s AS bigint), CAST(%(operation)s AS text),
   CAST(%(key)s AS text), CAST(%(correlation)s AS text), CAST(%(attempt)s AS integer), CAST(%(max_attempts)s AS integer),
   CAST(%(duration_ms)s AS double precision), CAST(%(budget_ms)s AS double precision),
   CASE WHEN {is_retried} OR {is_returned} THEN 'retry' ELSE CAST(%(outcome)s AS text) END, CAST(%(reason)s AS text),
   CAST(%(retryable)s AS boolean), CAST(%(http_status)s AS smallint), {is_suppressed},
-  CAST(%(policy_version)s AS integer), CAST(%(call)s AS text), CAST(%(source)s AS text)
+  CAST(%(policy_version)s AS integer), CAST(%(call)s AS text), CAST(%(source)s AS text),
+  CAST(%(called_for)s AS text)
 FROM {gate}
 """
 

@@ -74,6 +74,13 @@ class ProviderExecutionMetric(OfCapability):
         db_default=Value(Source.PROVIDER.value),
         help_text="Whose answer it is: all but the provider's stand in for it.",
     )
+    transaction_id = models.CharField(
+        "transaction",
+        max_length=KEY,
+        null=True,
+        blank=True,
+        help_text="The transaction that it was made for, if its correlation id is another id.",
+    )
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -86,6 +93,11 @@ class ProviderExecutionMetric(OfCapability):
             ),
             models.Index(fields=["tenant_id", "outcome", "created_at"], name="provider_metric_outcome"),
             models.Index(fields=["correlation_id"], name="provider_metric_correlation"),
+            models.Index(
+                fields=["transaction_id"],
+                name="provider_metric_transaction",
+                condition=Q(transaction_id__isnull=False),
+            ),
             models.Index(
                 fields=["task_execution"],
                 name="provider_metric_task",

@@ -203,9 +203,10 @@ def open_among(capabilities: Collection[Who]) -> list[OpenBreaker]:
     return found
 
 
-def called_under(correlation_ids: Iterable[str]) -> set[Who]:
-    """The capabilities that were called under these correlation ids, or would have been."""
-    made = ProviderExecutionMetric.objects.filter(correlation_id__in=correlation_ids).order_by()
+def called_under(ids: Collection[str]) -> set[Who]:
+    """The capabilities that were called under these correlation ids or for these transactions, or would have been."""
+    called = Q(correlation_id__in=ids) | Q(transaction_id__in=ids)
+    made = ProviderExecutionMetric.objects.filter(called).order_by()
     return {Who(*names) for names in made.values_list(*Who._fields).distinct()}
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Collection
 from datetime import timedelta
 
+from django.db.models import Q
+
 from ergon_site.access.core.timeline import MERGED, Event, Link
 from providers.models import ProviderExecutionMetric
 
@@ -10,7 +12,8 @@ from providers.models import ProviderExecutionMetric
 def events(ids: Collection[str]) -> list[Event]:
     """The attempts of calls that were made for these ids, by when they began; rows have when they ended."""
     # Not ordered here: the index on the id must not look worse than one in the order of time.
-    rows = ProviderExecutionMetric.objects.filter(correlation_id__in=ids).order_by()[: MERGED + 1]
+    made = ProviderExecutionMetric.objects.filter(Q(correlation_id__in=ids) | Q(transaction_id__in=ids))
+    rows = made.order_by()[: MERGED + 1]
     return [
         Event(
             at=row.created_at - timedelta(milliseconds=row.duration_ms),

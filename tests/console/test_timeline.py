@@ -10,6 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+import engines
 from engines import policies, schedules, transactions
 from engines.core.attempt import AttemptRecord
 from engines.core.outcome import Later
@@ -18,12 +19,15 @@ from engines.dead_letters import bulk
 from engines.models import Attempt, DeadLetter, Pipeline, TransactionRecord
 from engines.reads import explain
 from facts import ledger, provisioning
+from facts.models import Fact
 from providers.models import ProviderExecutionMetric
 from tests.console import records
 from tests.console.records import read
 from tests.console.test_pages import QUERY_BUDGET
+from tests.engines.test_database_connector import drain
 from tests.factories import BoundaryFactory, make_pipeline
 from tests.facts import drafts
+from tests.providers.scripted_providers import scripted
 
 pytestmark = pytest.mark.django_db
 
@@ -188,6 +192,36 @@ def test_a_shared_correlation_id_brings_no_strangers(browse: Client, orders: Pip
     page = read(browse, page_of(transactions.find("one")))
     assert not any("Call to carrier" in line for line in lines(page))
     assert "?correlation=batch" in page
+
+
+@engines.task("tests.calls_and_appends")
+class CallsAndAppends(engines.ConsumerTask):
+    """Names no transaction: neither the call nor the facts have its id as their correlation id."""
+
+    def process_transaction(self, transaction: engines.Transaction) -> None:
+        scripted({}).ask(correlation_id="of-the-author")
+        ledger.append(drafts.draft("one"))
+        ledger.append_many(drafts.draft(number) for number in range(transaction.payload))
+        connection.close()  # this thread's
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("facts", [1, 50])
+def test_calls_and_facts_of_a_handler_know_its_transaction_whatever_ids_they_have(browse: Client, facts: int) -> None:
+    pipeline, boundary = make_pipeline("parcels", task="tests.calls_and_appends"), BoundaryFactory.create()
+    transactions.submit("parcels", facts, id="parcel-7")
+    drain(pipeline)
+    ledger.append(drafts.draft("by nobody"))
+    record, made = transactions.find("parcel-7"), ProviderExecutionMetric.objects.get()
+    assert record.word == "succeeded"
+    assert made.transaction_id == "parcel-7"
+    known = Fact.objects.values_list("transaction_id", flat=True)
+    assert sorted(known, key=str) == [None, *["parcel-7"] * (facts + 1)]
+    page = read(browse, page_of(record))
+    fact = f"/admin/facts/fact/{boundary.pk}-0/change/"
+    for address in (page_of(made), fact):
+        assert address in page
+        assert page_of(record) in read(browse, address)
 
 
 def test_hostile_texts_stay_texts(browse: Client, orders: Pipeline) -> None:

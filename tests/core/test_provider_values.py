@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, strategies as st
 
+from providers.core.request import caller_in
 from providers.core.values import NotKeptError, dumped, loaded
 
 AT = datetime(2026, 3, 1, 12, 30, 15, 250, tzinfo=UTC)
@@ -80,3 +81,13 @@ def test_what_has_no_end_is_refused() -> None:
     ring.append(ring)
     with pytest.raises(NotKeptError, match="too deeply"):
         dumped(ring)
+
+
+@pytest.mark.parametrize(
+    ("transaction", "kept"),
+    [(None, None), ("order-7", None), ("order-8", "order-8"), ("x" * 201, None), ("a\x00b", None)],
+)
+def test_a_call_names_its_transaction_only_if_its_correlation_id_is_another(
+    transaction: str | None, kept: str | None
+) -> None:
+    assert caller_in(transaction, "order-7") == kept
