@@ -2,11 +2,12 @@
 
 from typing import ClassVar
 
+from django.conf import settings
 from django.contrib.auth.models import Group
 from django.db import models
 from django.db.models.functions import Now
 
-from ergon_site.access.core import terms
+from ergon_site.access.core import saved_views, terms
 from ergon_site.access.core.roles import MEANINGS
 
 # How PostgreSQL finds a text by its beginning; and a time, and a number.
@@ -139,6 +140,29 @@ class AcknowledgedItem(models.Model):
 
     def __str__(self) -> str:
         return f"{self.key} until {self.until:%Y-%m-%d %H:%M}"
+
+
+class SavedView(models.Model):
+    """A filtered list under a name: of one person, or for all to see."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", db_index=False)
+    place = models.CharField("list", max_length=100, help_text="App and model of the list.")
+    name = models.CharField(max_length=saved_views.LONGEST_NAME)
+    query = models.CharField(max_length=saved_views.LONGEST_QUERY, help_text="The filters, as in the list's address.")
+    is_shared = models.BooleanField("shared", db_default=False, default=False)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering: ClassVar = ["name", "id"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["owner", "place", "name"], name="access_view_of_owner"),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["place"], name="access_view_shared", condition=models.Q(is_shared=True)),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class FailedLogins(models.Model):

@@ -1,5 +1,5 @@
-"""The console's pages for people, roles, API clients and the audit log."""
+"""The console's pages for people, roles, API clients, saved views and the audit log."""
 
-from ergon_site.access.admin import audit_log, clients, users
+from ergon_site.access.admin import audit_log, clients, saved_views, users
 
-__all__ = ["audit_log", "clients", "users"]
+__all__ = ["audit_log", "clients", "saved_views", "users"]

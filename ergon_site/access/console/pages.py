@@ -22,11 +22,13 @@ from unfold.admin import ModelAdmin
 from unfold.forms import BaseDialogForm
 from unfold.views import ChangeList
 
+from ergon_site.access import saved_views
 from ergon_site.access.console import search
 from ergon_site.access.console.fields import WhyField
 from ergon_site.access.console.palette import Deed, Found
 from ergon_site.access.console.search import Chip
 from ergon_site.access.core.roles import Right, reason_missing
+from ergon_site.access.core.saved_views import kept
 from ergon_site.access.core.search_terms import Search, parse
 
 # Full-width signs too: spreadsheets take them for the plain ones.
@@ -210,14 +212,17 @@ class ConsolePage(ModelAdmin):
         return ()
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        exports = {"exports": ["csv", "json"] if self.export_fields else [], "filters": request.GET.urlencode()}
-        title = capfirst(self.opts.verbose_name_plural)
+        place, query = f"{self.opts.app_label}_{self.opts.model_name}", kept(request.GET.urlencode())
         refusal = "" if holds(request, self.replay_right) else reason_missing(self.replay_right)
         shown = {
-            "title": title,
+            "title": capfirst(self.opts.verbose_name_plural),
             "read_at": timezone.now(),
+            "exports": ["csv", "json"] if self.export_fields else [],
+            "filters": request.GET.urlencode(),
+            "saved_views": saved_views.of_list(request.user, place),
+            "place": place,
+            "kept_query": query,
             "replay_refusal": refusal,
-            **exports,
             **(extra_context or {}),
         }
         response: HttpResponse = super().changelist_view(request, shown)

@@ -102,5 +102,9 @@ field.addEventListener("keydown", (event) => {
   } else if (event.key === "Enter") {
     event.preventDefault();
     all[place]?.click();
+  } else if (event.key === "Escape") {
+    // A search field would only empty itself.
+    event.preventDefault();
+    palette.close();
   }
 });
