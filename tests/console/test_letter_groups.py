@@ -74,6 +74,7 @@ def test_a_group_says_what_was_tried_before_and_how_it_went(browse: Client, orde
     assert "3 replayed (1 succeeded, 2 not ended yet)" in page
     assert "Replay by bob</a>" in page
     assert "the bank is back" in page
+    assert operation.group is not None
     assert {again, well} <= {letter.replayed_as for letter, _ in letter_groups.tried_before(operation.group).replays}
     assert queries <= QUERY_BUDGET
 

@@ -31,8 +31,7 @@ WORDS: dict[str, Sequence[str]] = {
     "dead letter": list(LetterState),
     "group": list(GroupState),
     "bulk operation": [state for state, _ in BulkOperation.STATES],
-    "bulk item": [result for result, _ in BulkItem._meta.get_field("result").choices or ()]
-    + [verb for verb, _ in BulkOperation.VERBS],
+    "bulk item": [result for result, _ in BulkItem._meta.get_field("result").choices or ()],
     "worker": list(WorkerState),
     "executor": ["backing off", "failing", "working", "idle", "not started"],
     "breaker": [*BreakerState, *(f"account_{state}" for state in BreakerState if state is not BreakerState.CLOSED)],

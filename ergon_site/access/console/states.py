@@ -82,11 +82,9 @@ STATES: Mapping[str, Mapping[str, Shown]] = {
         "cancelled": CANCELLED,
         "lost": Shown("deleted", Colour.PLAIN),
     },
-    # What has become of one row of a bulk operation; a row that is done is called by the verb.
+    # What has become of one row of a bulk operation; of one that is done, the page says what was done.
     "bulk item": {
         "done": Shown("done", Colour.GOOD),
-        "replay": REPLAYED,
-        "discard": DISCARDED,
         "skipped": Shown("skipped", Colour.WARNING),
         "failed": Shown("refused", Colour.BAD),
     },

@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
     # An index is built without a lock outside of a transaction only.
     atomic = False
 
-    dependencies = [("facts", "0011_plain_help_texts")]
+    dependencies = [("facts", "0012_boundary_samples")]
 
     operations = [
         migrations.AddField(
