@@ -59,7 +59,7 @@ def _keep(entry: Entry, lasting: timedelta, by: str, reason: str) -> Acknowledge
     until: datetime = now + lasting
     why: dict[str, Any] = {"until": until, "by": by, "reason": reason}
     AcknowledgedItem.objects.update_or_create(key=entry.item.key, defaults={**seen, **why, "at": now})
-    after = {**seen, "until": until.isoformat()}
+    after = {"title": entry.item.title, **seen, "until": until.isoformat()}
     audit.record(actor=by, action="attention.acknowledge", target=_target(entry.item.key), reason=reason, after=after)
     return Acknowledgement(key=entry.item.key, **seen, **why)
 

@@ -29,21 +29,33 @@ class Act:
         return button(request, self.title, address, right=self.right)
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The address of a page, found only when it is shown: of hundreds of items a few are."""
+
+    name: str
+    arguments: tuple[object, ...] = ()
+    rest: str = ""
+
+    def __str__(self) -> str:
+        return f"{reverse(f'ergon:{self.name}', args=self.arguments)}{self.rest}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Face:
     """Where an item leads to, where the list of all of its kind is, and what can be done about it."""
 
-    address: str
-    behind: str = ""
+    address: Link
+    behind: Link | None = None
     acts: tuple[Act, ...] = ()
 
 
-def page(name: str, *arguments: object) -> str:
-    return reverse(f"ergon:{name}", args=arguments)
+def page(name: str, *arguments: object) -> Link:
+    return Link(name, arguments)
 
 
-def listed(name: str, **filters: Any) -> str:
-    return f"{page(name)}?{urlencode(filters)}"
+def listed(name: str, **filters: Any) -> Link:
+    return Link(name, rest=f"?{urlencode(filters)}")
 
 
 def clock(at: datetime, now: datetime) -> str:

@@ -15,7 +15,7 @@ from ergon_site.access.core import attention
 from ergon_site.access.core.attention import Item, Severity
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
-from ergon_site.dashboard.attention import LONGEST_TITLE, Act, Face, listed, page
+from ergon_site.dashboard.attention import LONGEST_TITLE, Act, Face, Link, listed, page
 
 LAST_HOUR = 60
 SHOWN_WORKERS = 8
@@ -32,7 +32,7 @@ class Figure:
 
     title: str
     value: str
-    address: str = ""
+    address: Link
     trend: str = ""
     label: str = ""
     columns: Sequence[Column] = ()
@@ -149,13 +149,15 @@ def _failing_executors(pulse: Pulse) -> Iterator[Item]:
     for worker in pulse.workers:
         for told in worker.executors:
             if told.get("deaths_in_a_row", 0) >= DEATHS_THAT_CONCERN:
-                address = page("engines_executor_list")
                 yield Item(
                     key=f"executor:{worker.pk}:{told['name']}"[:LONGEST_TITLE],
                     severity=Severity.CRITICAL,
                     title=f"The executor {told['name']} keeps dying on {worker}",
                     detail=f"{told['deaths_in_a_row']:,} times in a row. {told.get('last_fault', '')}"[:300],
-                    shown=Face(address=f"{address}#executor-{told['name']}", behind=address),
+                    shown=Face(
+                        address=Link("engines_executor_list", rest=f"#executor-{told['name']}"),
+                        behind=page("engines_executor_list"),
+                    ),
                 )
 
 
@@ -212,7 +214,7 @@ def crew(pulse: Pulse, now: datetime) -> list[dict[str, Any]]:
     return [{"worker": worker, "ago": span(silence[worker.pk])} for worker in late_first[:SHOWN_WORKERS]]
 
 
-def transactions(**filters: Any) -> str:
+def transactions(**filters: Any) -> Link:
     return listed("engines_transactionrecord_changelist", **filters)
 
 

@@ -17,8 +17,8 @@ from ergon_site.access.console.targets import addresses
 from ergon_site.access.core.attention import Entry, Item, Others, Severity, shorten
 from ergon_site.access.core.roles import Right
 from ergon_site.access.models import AuditEntry
-from ergon_site.dashboard import badges, charts, engines, reading
-from ergon_site.dashboard.attention import SHOWN_OF_A_KIND, clock
+from ergon_site.dashboard import attention, badges, charts, engines, reading
+from ergon_site.dashboard.attention import SHOWN_OF_A_KIND, Link, clock
 from ergon_site.dashboard.reading import HAS_FACTS, Reading
 
 if HAS_FACTS:
@@ -53,7 +53,7 @@ def page_context(request: HttpRequest) -> dict[str, Any]:
 def _attention(request: HttpRequest, found: Reading, now: datetime) -> dict[str, Any]:
     """The list of attention items with their buttons, and each reason why one is disabled once."""
     behind = {one.kind: one.shown.behind for entry in found.board.entries for one in entry.items if one.shown.behind}
-    behind.setdefault("group", reverse("ergon:engines_deadlettergroup_changelist"))
+    behind.setdefault("group", attention.page("engines_deadlettergroup_changelist"))
     shown = [
         _entry(request, one, now) if isinstance(one, Entry) else _others(one, behind[one.kind])
         for one in shorten(found.board.entries, SHOWN_OF_A_KIND, found.unread)
@@ -97,7 +97,7 @@ def _item(request: HttpRequest, item: Item, now: datetime) -> dict[str, Any]:
     return {**told, "address": item.shown.address, "buttons": buttons}
 
 
-def _others(others: Others, address: str) -> dict[str, Any]:
+def _others(others: Others, address: Link) -> dict[str, Any]:
     kinds = OTHERS.get(others.kind, "like these")
     name = kinds.replace("kinds", "kind") if others.count == 1 else kinds
     return {"title": f"and {others.count:,} more {name}", "address": address, "is_rest": True}

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, F, OuterRef, QuerySet, Subquery, TextField, Value
+from django.db import connection
+from django.db.models import OuterRef, QuerySet, Subquery, TextField, Value
 from django.db.models.functions import Cast, JSONObject
 
-from engines.core.states import LetterState, State
-from engines.models import DeadLetter, TransactionRecord
 from engines.reads.blockers import Blocker
 from engines.reads.doctor import finding
 from engines.reads.doctor.finding import Finding
@@ -24,9 +23,9 @@ from ergon_site.dashboard import engines
 from ergon_site.dashboard.attention import LONGEST_TITLE, SHOWN_OF_A_KIND, Act, Face, page
 from providers import active_policy, calls, checks, registry
 from providers.core.breaker import BreakerState
-from providers.core.exchange import Outcome, Who
+from providers.core.exchange import Who
 from providers.core.policy import ProviderPolicy, StoreFailure
-from providers.models import Gate, ProviderEvent, ProviderExecutionMetric, ProviderPolicyRow
+from providers.models import Gate, ProviderEvent, ProviderPolicyRow
 from providers.reads import health
 from providers.reads.health import Standing
 
@@ -38,7 +37,24 @@ READ = (
 )
 STUCK_AFTER = timedelta(minutes=15)
 # Of each breaker, the newest calls that failed or were refused; those that opened it came before that.
-LOOKED_AT = 1000
+LOOKED_AT = 300
+CALLS = """
+calls_{place:d} (uid) AS (
+    SELECT correlation_id FROM provider_execution_metrics
+    WHERE tenant_id = %s AND provider_name = %s AND capability = %s AND created_at >= %s AND outcome <> 'success'
+    ORDER BY created_at DESC LIMIT {most:d}
+)
+"""
+BLOCKED = """
+SELECT {place:d}, 'group', group_id, '', count(*) FROM engines_deadletter
+WHERE state = 'open' AND uid IN (SELECT uid FROM calls_{place:d}) GROUP BY group_id
+UNION ALL
+SELECT {place:d}, 'pipeline', p.id, p.name, count(*) FROM engines_transactionrecord t
+JOIN engines_pipeline p ON p.id = t.pipeline_id
+WHERE t.state = 0 AND t.uid IN (SELECT uid FROM calls_{place:d}) GROUP BY p.id, p.name
+UNION ALL
+SELECT {place:d}, 'calls', 0, '', count(*) FROM calls_{place:d}
+"""
 LONGEST_DETAIL = 500
 BEFORE_OPENING = timedelta(minutes=10)
 
@@ -108,31 +124,34 @@ def blocked(troubles: Sequence[Trouble]) -> tuple[dict[int, dict[str, int]], lis
     and an item for what waits in each pipeline. Handlers call under the id of their transaction. The newest calls of a
     few breakers are looked at; what an account of all tenants blocks is not known by its key.
     """
-    open_ones = [one for one in troubles if one.opened_at or one.is_open]
-    chosen = [one for one in open_ones if not one.standing.who.is_account][:SHOWN_OF_A_KIND]
-    parts = [part for one in chosen for part in _blocked_by(one)]
+    not_closed = [one for one in troubles if one.opened_at or one.is_open]
+    chosen = [one for one in not_closed if not one.standing.who.is_account][:SHOWN_OF_A_KIND]
+    rows = _blocked_by(chosen)
     groups: dict[int, dict[str, int]] = {}
-    waits = []
-    for key, name, of, count in parts[0].union(*parts[1:], all=True) if parts else ():
-        if not name:
+    for key, kind, of, _, count in rows:
+        if kind == "group":
             groups.setdefault(of, {})[key] = count
-        else:
-            waits.append(engines.waiting(f"held:{key}:{of}", name, count, key, is_capped=count >= LOOKED_AT))
+    capped = {key for key, kind, *_, count in rows if kind == "calls" and count == LOOKED_AT}
+    waits = [
+        engines.waiting(f"held:{key}:{of}", name, count, key, is_capped=key in capped)
+        for key, kind, of, name, count in rows
+        if kind == "pipeline"
+    ]
     return groups, waits
 
 
-def _blocked_by(trouble: Trouble) -> Iterator[QuerySet[Any, Any]]:
-    calls_of = ProviderExecutionMetric.objects.filter(**trouble.standing.who._asdict())
-    since = (trouble.opened_at or trouble.standing.read_at) - BEFORE_OPENING
-    failed = calls_of.filter(created_at__gte=since).exclude(outcome=Outcome.SUCCESS.value)
-    ids = failed.order_by("-created_at").values("correlation_id")[:LOOKED_AT]
-    key = Value(trouble.key, output_field=TextField())
-    letters: Any = DeadLetter.objects.filter(uid__in=ids, state=LetterState.OPEN.value).order_by()
-    letters = letters.values(of=F("group_id")).annotate(count=Count("pk"), key=key, name=Value("", TextField()))
-    yield letters.values_list("key", "name", "of", "count")
-    waiting: Any = TransactionRecord.objects.filter(uid__in=ids, state=State.PENDING.value).order_by()
-    waiting = waiting.values(name=Cast("pipeline__name", TextField()), of=F("pipeline_id"))
-    yield waiting.annotate(count=Count("pk"), key=key).values_list("key", "name", "of", "count")
+def _blocked_by(troubles: Sequence[Trouble]) -> list[tuple[str, str, int, str, int]]:
+    if not troubles:
+        return []
+    looks, parts, parameters = [], [], list[Any]()
+    for place, one in enumerate(troubles):
+        since = (one.opened_at or one.standing.read_at) - BEFORE_OPENING
+        looks.append(CALLS.format(place=place, most=LOOKED_AT))
+        parameters += [*one.standing.who, connection.ops.adapt_datetimefield_value(since)]
+        parts.append(BLOCKED.format(place=place))
+    with connection.cursor() as cursor:
+        cursor.execute(f"WITH {', '.join(looks)} {' UNION ALL '.join(parts)}", parameters)
+        return [(troubles[place].key, *row) for place, *row in cursor.fetchall()]
 
 
 def status(troubles: Sequence[Trouble]) -> str:

@@ -22,7 +22,7 @@ from ergon_site.access.core import attention
 from ergon_site.access.core.attention import Acknowledgement, Board, Item, Severity
 from ergon_site.access.models import AcknowledgedItem
 from ergon_site.dashboard import engines
-from ergon_site.dashboard.attention import LONGEST_TITLE, SHOWN_OF_A_KIND, Face, page
+from ergon_site.dashboard.attention import LONGEST_TITLE, SHOWN_OF_A_KIND, Face, Link, page
 
 HAS_FACTS, HAS_PROVIDERS = apps.is_installed("facts"), apps.is_installed("providers")
 if HAS_FACTS:
@@ -41,7 +41,7 @@ class Status(NamedTuple):
 
     area: str
     sentence: str
-    address: str
+    address: Link
     severity: str
 
 
@@ -64,7 +64,7 @@ def read(now: datetime, *, minutes: int = 1, is_administrator: bool) -> Reading:
     told = _rows(now, is_administrator=is_administrator)
     found: list[tuple[str, Item]] = []
     causes: dict[int, dict[str, int]] = {}
-    statuses: list[tuple[str, str, str]] = []
+    statuses: list[tuple[str, str, Link]] = []
     if HAS_PROVIDERS:
         troubles = providers.troubles((text for kind, _, text in told if kind == "provider"), now)
         causes, waits = providers.blocked(troubles)

@@ -104,8 +104,12 @@ def test_audit_targets_of_every_app_lead_to_their_pages_by_one_statement(
     client, gate = ApiClient.objects.get(), Gate.objects.get()
     engines = "/admin/engines/"
     with CaptureQueriesContext(connection) as queries:
-        found = addresses(asked_by(administrator), [*targets, "pipeline gone", "dead letter 99999999999999999999 of x"])
+        found = addresses(
+            asked_by(administrator),
+            [*targets, "attention item group:1", "pipeline gone", "dead letter 99999999999999999999 of x"],
+        )
     assert len(queries) == 1
+    assert found.pop("attention item group:1") == "/admin/"
     assert set(found) == targets - {"facts"}
     assert found["pipeline orders"] == f"{engines}pipeline/{orders.pk}/change/"
     transaction = f"{engines}transactionrecord/{letter.transaction_id}/change/"

@@ -45,7 +45,7 @@ def test_a_consumer_that_holds_truncation_is_told_of_and_retired() -> None:
     hints = [one.hint for one in facts.findings() if one.check == "consumers of facts"]
     assert any("consumer retire" in hint for hint in hints)
     concern = next(one for one in facts.items(health.of_boundaries()) if "holds back truncation" in one.title)
-    assert concern.shown.address.endswith(f"/consumer/{Consumer.objects.get().pk}/change/")
+    assert str(concern.shown.address).endswith(f"/consumer/{Consumer.objects.get().pk}/change/")
     assert ledger.truncate(PLANT, OFFICE, by="ada").held_back_by == ["consumer erp"]
     assert ask("consumer", "retire", "erp", *FOR_GOOD)["retired_at"]
     assert ledger.truncate(PLANT, OFFICE, by="ada").removed == 5

@@ -13,6 +13,8 @@ from django.urls import reverse
 from ergon_site.access.console.pages import PAGES, ConsolePage, holds
 
 LARGEST_KEY = 2**63 - 1
+# Items have no pages: the dashboard has them all.
+ATTENTION = "attention item "
 
 
 class Noun(NamedTuple):
@@ -52,13 +54,14 @@ NOUNS = (
 
 def addresses(request: HttpRequest, targets: Collection[str]) -> dict[str, str]:
     """The address of each target whose object exists, and whose page this person may see."""
+    dashboard = {one: reverse("ergon:index") for one in targets if one.startswith(ATTENTION)}
     named = {target: one for target in targets if (one := _named(target)) and _may_see(request, one.model)}
     parts = [_rows(model, named.values()) for model in dict.fromkeys(one.model for one in named.values())]
     if not parts:
-        return {}
+        return dashboard
     rows = parts[0].union(*parts[1:], all=True) if len(parts) > 1 else parts[0]
     keys = {(label, name): key for label, key, name in rows}
-    return {
+    return dashboard | {
         target: reverse(f"ergon:{one.model._meta.app_label}_{one.model._meta.model_name}_change", args=[key])  # noqa: SLF001
         for target, one in named.items()
         if (key := keys.get((one.model._meta.label, "\n".join(one.values)))) is not None  # noqa: SLF001
