@@ -67,6 +67,6 @@ def _value(value: Any) -> str:
 def _text(text: str) -> str:
     """A text on one line, cut; signs that would break the line, or turn it around, are left out."""
     start = " ".join(text[: 2 * LONGEST].split())
-    plain = "".join(sign for sign in start if sign.isprintable())
+    plain = start if start.isprintable() else "".join(sign for sign in start if sign.isprintable())
     is_cut = len(plain) > LONGEST or len(text) > 2 * LONGEST
     return f"{plain[:LONGEST].rstrip()}…" if is_cut else plain

@@ -38,6 +38,8 @@ class Column:
     label: str
     value: Callable[[Any], Any]
     is_link: bool
+    # Its heading as an attribute of each cell.
+    named: str
 
     def cell(self, row: Any, address: str) -> str:
         """The cell of a row as HTML; each value escapes what it shows."""
@@ -46,10 +48,9 @@ class Column:
         # On a narrow screen a cell without a value is left out, and a number needs its heading.
         kind = ' class="ergon-none"' if is_empty else ' class="ergon-amount"' if isinstance(value, int | float) else ""
         shown = UNKNOWN if is_empty else moment(value) if isinstance(value, datetime) else conditional_escape(value)
-        label = f'data-label="{escape(self.label)}"'
         if self.is_link:
-            return f'<th scope="row"{kind} {label}><a href="{address}">{shown}</a></th>'
-        return f"<td{kind} {label}>{shown}</td>"
+            return f'<th scope="row"{kind} {self.named}><a href="{address}">{shown}</a></th>'
+        return f"<td{kind} {self.named}>{shown}</td>"
 
 
 class KeysetList(ConsoleList):
@@ -108,7 +109,8 @@ class KeysetList(ConsoleList):
         for name in self.list_display:
             own = getattr(self.model_admin, name, None)
             label = capfirst(str(label_for_field(name, self.model, model_admin=self.model_admin)))
-            shown.append(Column(label, own if callable(own) else attrgetter(name), name in links))
+            value = own if callable(own) else attrgetter(name)
+            shown.append(Column(label, value, name in links, f'data-label="{escape(label)}"'))
         return shown
 
     @property
