@@ -19,7 +19,7 @@ from ergon_site.access.database.clock import database_time
 
 PERIOD = timedelta(days=1)
 # Transactions in all, and pipelines among which they are shared.
-MOST, MOST_PIPELINES = 5_000, 100
+MOST, MOST_PIPELINES = 3_000, 100
 KEPT = timedelta(days=1)
 # The same policy is not rehearsed again within this time by the same person.
 FRESH = timedelta(minutes=1)
@@ -37,13 +37,13 @@ class RehearsalUnknownError(EngineError):
 @transaction.atomic
 def begin(policy: Policy, body: Any, *, by: str) -> PolicyRehearsal:
     """Ask for a rehearsal, which maintenance computes; an earlier one that the same person waits for is dropped."""
-    complete = policy.read(body).to_dict()
+    complete, now = policy.read(body).to_dict(), database_time()
     mine = policy.rehearsals.filter(by=by)
-    fresh = mine.filter(created_at__gt=database_time() - FRESH, state__in=["waiting", "done"], version=None)
+    fresh = mine.filter(created_at__gt=now - FRESH, state__in=["waiting", "done"], version=None)
     for one in fresh.order_by("-id")[:COMPARED]:
         if one.body == complete:
             return one
-    mine.filter(state="waiting").update(state="cancelled", finished_at=database_time())
+    mine.filter(state="waiting").update(state="cancelled", finished_at=now)
     asked = PolicyRehearsal.objects.create(policy=policy, body=complete, by=by)
     changed = changes(policy.content(policy.active).to_dict(), complete) if policy.active else []
     # Not under the policy's name: its last entry there is its last change.
