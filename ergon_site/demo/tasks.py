@@ -87,6 +87,7 @@ class PlaceOrders(engines.ConsumerTask):
                 "id": f"{transaction.id}-{number}",
                 "payload": _order(f"S-{int(opened.timestamp()) // 60 % 100_000:05}{number}", chance),
                 "available_at": opened + timedelta(seconds=chance.uniform(0, 60)),
+                "parent_id": transaction.id,
             }
             for number in range(round(busy))
         ]
@@ -105,9 +106,9 @@ class TakeOrder(engines.ConsumerTask):
             raise TransactionException(msg, ExceptionType.BUSINESS)
         customer = order["customer"]
         parcel = {"order": order["number"], "to": {name: customer[name] for name in ("name", "address")}}
-        transactions.submit("shop-parcels", parcel, id=f"{transaction.id}-parcel")
+        transactions.submit("shop-parcels", parcel, id=f"{transaction.id}-parcel", parent_id=transaction.id)
         mail = {"to": customer["email"], "about": f"order {order['number']}"}
-        transactions.submit("notifications", mail, id=f"{transaction.id}-mail")
+        transactions.submit("notifications", mail, id=f"{transaction.id}-mail", parent_id=transaction.id)
         return {"charged": order["total"]}
 
 
