@@ -7,6 +7,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
+from django.utils.text import capfirst
 from unfold.decorators import display
 
 from engines.admin.parts import Act, ListedPage
@@ -32,21 +33,25 @@ TURNS = {PAUSE: "paused", RESUME: "running", CANCEL: "cancelled"}
 
 
 def state_of(operation: Any) -> str:
-    """The state as a coloured word; one that has started all of its replays is done when these have ended."""
-    word, replays = operation.state, operation.replays
-    if word == "done" and replays is not None:
-        word = "finishing" if replays.running else "failures" if replays.failed else "done"
-    return tag(word, "bulk operation")
+    """The state: an operation that has started all of its replays is done when these have ended."""
+    if operation.state != "done" or operation.replays is None:
+        return str(operation.state)
+    return "finishing" if operation.replays.running else "failures" if operation.replays.failed else "done"
+
+
+def _ends(replays: Any) -> str:
+    """What is to be known of replays besides that they were started."""
+    told = {"failed again": replays.failed, "still running": replays.running} if replays is not None else {}
+    shown = ", ".join(f"{count:,} {words}" for words, count in told.items() if count)
+    return f"; {shown}" if shown else ""
 
 
 def progress_of(operation: Any) -> str:
     """How far it is: of replays also how many failed again, and how many have not ended."""
     more = "+" if operation.dry_run.get("is_capped") else ""
     done = f"{operation.processed:,} of {min(operation.expected, operation.cap):,}{more}"
-    if (replays := operation.replays) is None:
-        return done
-    told = {"failed again": replays.failed, "still running": replays.running}
-    return with_note(done, ", ".join(f"{count:,} {words}" for words, count in told.items() if count))
+    ends = _ends(operation.replays)
+    return with_note(done, ends.removeprefix("; ")) if ends else done
 
 
 def subject_of(operation: BulkOperation) -> dict[str, Any]:
@@ -130,11 +135,13 @@ class BulkPage(ListedPage):
         subject = subject_of(row)
         noun = subject["noun"] if whole == 1 else subject["nouns"]
         more = "+" if row.dry_run.get("is_capped") else ""
+        word = state_of(row)
+        begins = "Done" if word == "failures" else capfirst(word)
         return {
             "operation": row,
+            "word": word,
             "subject": subject,
-            "sentence": f"{row.state.capitalize()}: {gone:,} of {whole:,}{more} {noun}.",
-            "state": state_of(row),
+            "sentence": f"{begins}: {gone:,} of {whole:,}{more} {noun}{_ends(row.replays)}.",
             "tally": bulk_replays.tally(row, row.replays),
             "cap": f"{row.cap:,}",
             "expected": f"{row.expected:,}{more}",
@@ -149,7 +156,7 @@ class BulkPage(ListedPage):
 
     what = column("what", lambda operation: words(str(operation)))
     why = column("reason", lambda operation: words(operation.reason))
-    state_word = column("state", state_of)
+    state_word = column("state", lambda operation: tag(state_of(operation), "bulk operation"))
     who = column("by", lambda operation: unbroken(operation.by))
 
     @display(description="begun")

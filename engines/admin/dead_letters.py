@@ -29,8 +29,15 @@ from ergon_site.access.keyset import KeysetQuery
 
 DISCARD = Act("Discard", "discard", Right.OPERATE)
 BULK = (
-    BulkAct(title="Replay", verb="replay", meaning="The payload of each runs again as a new transaction."),
-    BulkAct(title="Discard", verb="discard", meaning="They are closed and will not be replayed. Nothing is deleted."),
+    BulkAct(
+        title="Replay", verb="replay", past="replayed", meaning="The payload of each runs again as a new transaction."
+    ),
+    BulkAct(
+        title="Discard",
+        verb="discard",
+        past="discarded",
+        meaning="They are closed and will not be replayed. Nothing is deleted.",
+    ),
     EXPORT,
 )
 REPLAY = {"title": "Replay the dead letter", "description": "Its payload runs again as a new transaction."}

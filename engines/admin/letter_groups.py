@@ -41,11 +41,26 @@ RESOLVE = Act("Resolve", "resolve", Right.OPERATE)
 REOPEN = Act("Reopen", "reopen", Right.OPERATE)
 DECISIONS = {MUTE: GroupState.MUTED, RESOLVE: GroupState.RESOLVED, REOPEN: GroupState.OPEN}
 SELECTED = (
-    BulkAct(title="Replay", verb="replay", meaning="The open dead letters of these groups run again."),
-    BulkAct(title="Discard", verb="discard", meaning="The open dead letters of these groups are closed for good."),
-    BulkAct(title="Mute", verb="mute", meaning="They no longer need attention; new failures are still recorded."),
-    BulkAct(title="Resolve", verb="resolve", meaning="The cause is fixed. A group reopens with its next failure."),
-    BulkAct(title="Reopen", verb="reopen", meaning="They need attention again."),
+    BulkAct(title="Replay", verb="replay", past="replayed", meaning="The open dead letters of these groups run again."),
+    BulkAct(
+        title="Discard",
+        verb="discard",
+        past="discarded",
+        meaning="The open dead letters of these groups are closed for good.",
+    ),
+    BulkAct(
+        title="Mute",
+        verb="mute",
+        past="muted",
+        meaning="They no longer need attention; new failures are still recorded.",
+    ),
+    BulkAct(
+        title="Resolve",
+        verb="resolve",
+        past="resolved",
+        meaning="The cause is fixed. A group reopens with its next failure.",
+    ),
+    BulkAct(title="Reopen", verb="reopen", past="reopened", meaning="They need attention again."),
     EXPORT,
 )
 REPLAY = {"title": "Replay all dead letters of the group", "form_class": ReplayGroupForm, "submit": "Replay all"}

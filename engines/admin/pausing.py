@@ -24,8 +24,8 @@ PAUSE, RESUME = Act("Pause", "pause", Right.OPERATE), Act("Resume", "resume", Ri
 
 
 BULK = (
-    BulkAct(title="Pause", verb="pause", meaning="Nothing new starts until they are resumed."),
-    BulkAct(title="Resume", verb="resume", meaning="They go on at once."),
+    BulkAct(title="Pause", verb="pause", past="paused", meaning="Nothing new starts until they are resumed."),
+    BulkAct(title="Resume", verb="resume", past="resumed", meaning="They go on at once."),
     EXPORT,
 )
 

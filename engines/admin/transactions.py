@@ -63,8 +63,13 @@ WorkerFilter = choice_of(
 CorrelationFilter = typed("correlation", "correlation id")
 CANCEL = Act("Cancel", "cancel", Right.OPERATE)
 BULK = (
-    BulkAct(title="Replay", verb="replay", meaning="Each runs again as a new transaction with the same payload."),
-    BulkAct(title="Cancel", verb="cancel", meaning="Pending ones end now and will not run."),
+    BulkAct(
+        title="Replay",
+        verb="replay",
+        past="replayed",
+        meaning="Each runs again as a new transaction with the same payload.",
+    ),
+    BulkAct(title="Cancel", verb="cancel", past="cancelled", meaning="Pending ones end now and will not run."),
     EXPORT,
 )
 REPLAY = {"title": "Replay the transaction", "description": "The same payload runs again as a new transaction."}
@@ -99,7 +104,7 @@ class TransactionsPage(ReplayablePage):
     actions_detail: ClassVar = ("cancel", "replay", "edit", "reveal")
     bulk_kind, bulk_acts = "transaction", BULK
     list_display: ClassVar = (
-        *("key", "state_word", "where", "summary", "what", "attempts", "created_at", "took"),
+        *("key", "state_word", "where", "summary", "what", "delivered", "created_at", "took"),
         *("priority", "correlation"),
     )
     columns_on_request = ("priority", "correlation")
@@ -125,6 +130,7 @@ class TransactionsPage(ReplayablePage):
     state_word = column("state", lambda record: tag(record.kind, "transaction"))
     where = column("pipeline", lambda record: words(record.pipeline.name))
     summary = column("payload", lambda record: parts.summary(record.summary))
+    delivered = column("deliveries", lambda record: record.deliveries)
     correlation = column("correlation id", lambda record: record.correlation_id)
 
     @display(description="details")
@@ -164,9 +170,9 @@ class TransactionsPage(ReplayablePage):
         return sorted(rows, key=lambda row: -row.pk) if request.GET.get("state") == "running" else rows
 
     def details(self, request: HttpRequest, row: TransactionRecord, *, is_revealed: bool = False) -> dict[str, Any]:
-        letter = explain.letter_of(row)
-        facts, redacted, state = explain.facts_of(row, letter, is_short=True), row.pipeline.redacted, State(row.state)
+        letter, redacted, state = explain.letter_of(row), row.pipeline.redacted, State(row.state)
         tried, earlier = explain.newest_attempts(row, timelines.shown(request)) if row.fencing_token else ([], 0)
+        facts = explain.facts_of(row, letter, tried, is_short=True)
         policy = tried[-1]["policy_version"] if tried else ""
         if not tried and row.policy_version is not None:
             policy = PolicyVersion.objects.select_related("policy").filter(pk=row.policy_version).first() or ""

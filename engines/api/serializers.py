@@ -95,7 +95,7 @@ class TransactionSerializer(serializers.ModelSerializer[TransactionRecord]):
     pipeline = serializers.CharField(source="pipeline.name")
     state = serializers.CharField(source="word")
     category = serializers.SerializerMethodField()
-    deliveries = serializers.IntegerField(source="attempts")
+    deliveries = serializers.IntegerField()
 
     class Meta:
         model = TransactionRecord

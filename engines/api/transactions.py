@@ -44,7 +44,8 @@ FILTERS = [
     OpenApiParameter("created_before", datetime, description="Before this time."),
 ]
 COLUMNS = {"id": "uid", "pipeline": "pipeline__name", "deliveries": "attempts"}
-LISTED = [COLUMNS.get(name, name) for name in TransactionSerializer.Meta.fields]
+# The error says whether a pending one is parked, which counts as a delivery.
+LISTED = [*(COLUMNS.get(name, name) for name in TransactionSerializer.Meta.fields), "error"]
 
 
 @extend_schema_view(get=extend_schema(parameters=FILTERS))

@@ -98,6 +98,12 @@ class TransactionRecord(models.Model):
         return State(self.state).word
 
     @property
+    def deliveries(self) -> int:
+        """How often it was delivered: a parked retry is counted when it ends, and was delivered all the same."""
+        is_parked = self.state == State.PENDING and bool((self.error or {}).get("is_parked"))
+        return max(self.attempts, int(is_parked))
+
+    @property
     def failure(self) -> dict[str, Any] | None:
         """The error of a transaction that failed or was put back."""
         return None if self.state == State.SUCCEEDED else self.error

@@ -1,6 +1,6 @@
 """The facts behind the explanation of a transaction."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -25,13 +25,14 @@ LONGEST_END = 3000
 def explain(uid: str) -> dict[str, Any]:
     """A sentence about the state of a transaction, the facts behind it, and the attempts so far."""
     record = transactions.find(uid)
-    facts = facts_of(record, letter_of(record))
+    attempts = attempts_of(record)
+    facts = facts_of(record, letter_of(record), attempts)
     return {
         "id": record.uid,
         "state": record.word,
         "sentence": explanation.sentence(facts),
         "facts": facts,
-        "attempts": attempts_of(record),
+        "attempts": attempts,
         "result": record.result,
         "error": record.failure and {name: record.failure.get(name) for name in ("type", "message", "category")},
     }
@@ -44,7 +45,9 @@ def letter_of(record: TransactionRecord) -> DeadLetter | None:
     return DeadLetter.objects.defer("payload", "traceback", "details").filter(transaction_id=record.pk).first()
 
 
-def facts_of(record: TransactionRecord, letter: DeadLetter | None, *, is_short: bool = False) -> dict[str, Any]:
+def facts_of(
+    record: TransactionRecord, letter: DeadLetter | None, attempts: Iterable[dict[str, Any]], *, is_short: bool = False
+) -> dict[str, Any]:
     """All that is known of its state; if that is enough, only what its sentence needs."""
     now, pipeline = database_time(), record.pipeline
     is_next = record.state == State.PENDING and not (is_short and (pipeline.is_paused or record.available_at > now))
@@ -68,7 +71,7 @@ def facts_of(record: TransactionRecord, letter: DeadLetter | None, *, is_short: 
         "lease_ends_in": _seconds(record.lease_expires_at, now),
         "running_for": _seconds(now, record.started_at) if record.state == State.RUNNING else 0.0,
         "ended_ago": _seconds(now, record.finished_at),
-        "deliveries": record.attempts,
+        "deliveries": max(record.deliveries, *(one["delivery"] for one in attempts), 0),
         "rescues": record.rescues,
         "attempt": attempt,
         "progress": _progress(record, attempt, now),
@@ -123,7 +126,7 @@ def _progress(record: TransactionRecord, attempt: dict[str, Any] | None, now: da
 def attempts_of(record: TransactionRecord) -> list[dict[str, Any]]:
     """Every try of every step, in the order in which they were made."""
     rows = list(_tried(record))
-    return _told(rows, _deliveries(rows))
+    return _told(rows, _deliveries(rows, record.deliveries))
 
 
 def newest_attempts(record: TransactionRecord, count: int) -> tuple[list[dict[str, Any]], int]:
@@ -144,7 +147,7 @@ def newest_attempts(record: TransactionRecord, count: int) -> tuple[list[dict[st
     for row in rows:
         row.traceback = f"…{row.end[1:]}" if row.end and len(row.end) > LONGEST_END else row.end
     earlier = rows[0].total - len(rows) if rows else 0
-    return _told(rows, _deliveries(rows, rows[0].begun if earlier else None)), earlier
+    return _told(rows, _deliveries(rows, record.deliveries, rows[0].begun if earlier else None)), earlier
 
 
 def _tried(record: TransactionRecord) -> QuerySet[Any]:
@@ -187,9 +190,10 @@ def _version(row: Any) -> str:
     return str(PolicyVersion(policy=Policy(name=row.policy_name), number=row.policy_number))
 
 
-def _deliveries(rows: Sequence[Attempt], begun: int | None = None) -> dict[int, int]:
+def _deliveries(rows: Sequence[Attempt], count: int, begun: int | None = None) -> dict[int, int]:
     """The delivery that each lease belongs to: one that goes on counting attempts goes on with the one before.
 
+    Leases that were given back have a number too but are not deliveries: none has a higher number than were counted.
     `begun` is the delivery that the first row goes on with, if rows before it are left out.
     """
     found: dict[int, int] = {}
@@ -200,7 +204,10 @@ def _deliveries(rows: Sequence[Attempt], begun: int | None = None) -> dict[int, 
             delivery = delivery if is_work and row.number == tried + 1 and tried else row.delivery
             found[row.delivery] = delivery
         tried = row.number if is_work else tried
-    return found
+    first = sorted(set(found.values()))
+    last = max(count, len(first))
+    numbers = {lease: min(lease, last - after) for after, lease in enumerate(reversed(first))}
+    return {lease: numbers[one] for lease, one in found.items()}
 
 
 def serving(pipeline: Pipeline) -> list[Worker]:

@@ -23,7 +23,12 @@ from facts.reads import lists
 SHOWN = 50
 
 BULK = (
-    BulkAct(title="Remove", verb="sweep", meaning="Old orphans are deleted for good; what facts refer to stays."),
+    BulkAct(
+        title="Remove",
+        verb="sweep",
+        past="removed",
+        meaning="Old orphans are deleted for good; what facts refer to stays.",
+    ),
     EXPORT,
 )
 

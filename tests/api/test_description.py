@@ -43,6 +43,7 @@ OPERATIONS: dict[str, list[tuple[str, Sequence[str]]]] = {
     "bulk-operations": [
         ("GET", ("", "/{operation_id}", "/{operation_id}/items")),
         ("POST", [f"/{{operation_id}}/{verb}" for verb in ("pause", "resume", "cancel")]),
+        ("POST", ("/transactions", "/dead-letters")),
     ],
     "providers": [("GET", [""]), ("PUT", [f"{KEY}/quota"]), ("DELETE", [f"{KEY}/quota"])],
     "provider-policies": [

@@ -196,3 +196,68 @@ def test_a_group_with_letters_of_other_tenants_is_not_decided_about_as_a_whole()
     dead_letters.discard(other.pk, by="ada", reason="seen")
     assert post(api, f"dead-letter-groups/{mine.group_id}/mute", {"reason": "x"}).status_code == 200
     assert DeadLetterGroup.objects.get().state == "muted"
+
+
+def test_selected_rows_are_acted_on_and_the_figures_of_replays_told() -> None:
+    make_pipeline("invoices")
+    api = client_with("transactions:read", "dead_letters:operate", "transactions:operate")
+    letters = [failed(uid) for uid in "abc"]
+    ids = [str(letter.pk) for letter in letters[:2]]
+    dry = post(api, "bulk-operations/dead-letters", {"verb": "replay", "ids": ids, "dry_run": True})
+    assert (dry.status_code, dry.json()["would"], BulkOperation.objects.count()) == (200, 2, 0)
+    asked = {"verb": "replay", "ids": ids, "canary": 2, "reason": "customer made"}
+    told = post(api, "bulk-operations/dead-letters", asked).json()
+    assert (told["kind"], told["group"], told["filter"]) == ("dead_letter", None, {"ids": [int(one) for one in ids]})
+    assert told["replays"] == dict.fromkeys(("started", "succeeded", "failed", "cancelled", "lost", "running"), 0)
+    bulk.advance()
+    address = f"/api/v1/bulk-operations/{told['id']}"
+    for body in (api.get(address).json(), api.get("/api/v1/bulk-operations").json()["results"][0]):
+        assert (body["done"], body["replays"]["started"], body["replays"]["running"]) == (2, 2, 2)
+    items = api.get(f"{address}/items").json()["results"]
+    assert {(one["label"], one["result"], one["outcome"]) for one in items} == {
+        (letter.uid, "done", "running") for letter in letters[:2]
+    }
+    paused = post(api, "bulk-operations/pipelines", {"verb": "pause", "ids": ["invoices"], "reason": "x"}).json()
+    assert (paused["kind"], paused["replays"], paused["rate"]) == ("pipeline", None, 500)
+    body = {"verb": "cancel", "filter": {"state": "pending", "pipeline": "invoices"}, "reason": "x", "cap": 1}
+    assert post(api, "bulk-operations/transactions", body).json()["expected"] == 2
+    narrow = client_of(name="letters alone")
+    problem(post(narrow, f"bulk-operations/{paused['id']}/cancel", {"reason": "x"}), 403, "permission_denied")
+    assert post(api, f"bulk-operations/{paused['id']}/cancel", {"reason": "x"}).json()["state"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "code"),
+    [
+        ({"verb": "replay", "ids": ["1"]}, 400, "invalid_request"),
+        ({"verb": "replay", "reason": "x"}, 400, "invalid_request"),
+        ({"verb": "replay", "ids": ["1"], "filter": {}, "reason": "x"}, 400, "invalid_request"),
+        ({"verb": "replay", "ids": [], "reason": "x"}, 400, "invalid_bulk_operation"),
+        ({"verb": "replay", "ids": ["1"] * 1001, "reason": "x"}, 400, "invalid_request"),
+        ({"verb": "replay", "ids": [1], "reason": "x"}, 400, "invalid_request"),
+        ({"verb": "cancel", "filter": {}, "reason": "x"}, 400, "invalid_bulk_operation"),
+        ({"verb": "replay", "filter": {"uid": "x"}, "reason": "x"}, 400, "invalid_bulk_operation"),
+        ({"verb": "replay", "filter": {"state": "lost"}, "reason": "x"}, 400, "invalid_request"),
+        ({"verb": "replay", "ids": ["9" * 30], "reason": "x"}, 404, "selection_unknown"),
+        ({"verb": "replay", "ids": ["x' OR 1=1"], "reason": "x"}, 404, "selection_unknown"),
+    ],
+)
+def test_a_selection_that_is_none_is_refused(api: Client, asked: dict[str, Any], status: int, code: str) -> None:
+    problem(post(api, "bulk-operations/dead-letters", asked), status, code)
+    assert not BulkOperation.objects.exists()
+
+
+def test_letters_of_other_tenants_are_not_selected_nor_shown() -> None:
+    mine, other = called(TENANT, 1), called(OTHER, 2)
+    api, platform = client_of(TENANT), client_of(scopes=("platform",), name="ops")
+    for body in ({"ids": [str(other.pk)]}, {"ids": [str(mine.pk), str(other.pk)]}, {"filter": {"state": "open"}}):
+        refused = post(api, "bulk-operations/dead-letters", {"verb": "discard", "reason": "x", **body})
+        problem(refused, 403, "permission_denied")
+    groups = {"verb": "discard", "reason": "x", "ids": [str(mine.group_id)]}
+    problem(post(api, "bulk-operations/dead-letter-groups", groups), 403, "permission_denied")
+    assert post(api, "bulk-operations/dead-letters", {"verb": "discard", "reason": "x", "ids": [str(mine.pk)]}).json()
+    theirs = post(
+        platform, "bulk-operations/dead-letters", {"verb": "discard", "reason": "x", "ids": [str(other.pk)]}
+    ).json()
+    problem(api.get(f"/api/v1/bulk-operations/{theirs['id']}"), 403, "permission_denied")
+    assert len(api.get("/api/v1/bulk-operations").json()["results"]) == 1

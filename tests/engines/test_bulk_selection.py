@@ -30,9 +30,9 @@ def fail(pipeline: Pipeline, count: int, message: str = "no such customer") -> l
 
 
 def begin(verb: str, kind: str, rows: Iterable[Any] | dict[str, str], **terms: Any) -> BulkOperation:
-    where = rows if isinstance(rows, dict) else None
-    keys = tuple(row if isinstance(row, int) else row.pk for row in (rows if where is None else ()))
-    selection = Selection(kind=kind, keys=keys, where=where)
+    is_filter = isinstance(rows, dict)
+    keys: Any = () if is_filter else tuple(getattr(row, "pk", row) for row in rows)
+    selection = Selection(kind=kind, keys=keys, where=rows if isinstance(rows, dict) else None)
     terms = {"rate": 500.0, **terms}
     return bulk.begin_selected(verb, selection, Terms(**terms), by="ada", reason="repaired")
 

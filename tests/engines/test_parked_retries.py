@@ -18,7 +18,7 @@ from engines.models import DeadLetter, Pipeline, TransactionRecord
 from engines.reads import explain
 from engines.transactions import Settlement
 from engines.worker.pipeline import Options
-from tests.durable_transactions import claim, consume, consumer, make_policy, states, submit, wait_until_started
+from tests.durable_transactions import claim, consume, consumer, make_policy, settle, states, submit, wait_until_started
 from tests.engines.test_database_connector import CONSUMERS, ENGINES, drain, running, wait_for
 from tests.factories import make_pipeline
 from tests.processes import eventually
@@ -104,6 +104,17 @@ def test_what_is_parked_keeps_no_slot(task: str, direction: str) -> None:
     assert told["sentence"].endswith("; attempt 2 of 3 is next, after ValueError: no answer")
     assert told["facts"]["due_in"] == pytest.approx(FAR, abs=300)
     assert record(failing[0]).attempts == 0
+    # The delivery that goes on later is one that people see.
+    assert (record(failing[0]).deliveries, told["facts"]["deliveries"], history(failing[0])[0][0]) == (1, 1, 1)
+
+
+def test_no_attempt_has_a_higher_delivery_than_were_counted() -> None:
+    pipeline = make_pipeline()
+    (uid,) = submit(pipeline)
+    for _ in range(2):  # given back before anything was done
+        transactions.release([one.lease for one in claim(pipeline)])
+    settle(claim(pipeline))
+    assert ([one[0] for one in history(uid)], explain.explain(uid)["facts"]["deliveries"]) == ([1], 1)
 
 
 @pytest.mark.parametrize("task", CONSUMERS)

@@ -19,6 +19,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
+from django.utils.safestring import mark_safe
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminIntegerFieldWidget
 
@@ -30,22 +31,26 @@ from ergon_site.access.core.texts import is_key, sentence
 ACROSS = "across"
 # Which page of the list is shown: no part of its filter.
 PLACE = ("at", "p")
-PAGE_BOX = format_html(
-    '<input type="checkbox" id="action-toggle" class="ergon-box" aria-label="{}">', "Select every row of this page"
+PAGE_BOX = mark_safe(
+    '<label><input type="checkbox" id="action-toggle" class="ergon-box" aria-label="Select every row of this page"> '
+    '<span aria-hidden="true">Select this page</span></label>'
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkAct:
-    """Something that can be done to many rows: what the button says, the verb, and what it means."""
+    """Something that can be done to many rows: what the button says, the verb, what was done then, what it means."""
 
     title: str
     verb: str
-    meaning: str = ""
+    past: str
+    meaning: str
     right: Right = Right.LEAD
 
 
-EXPORT = BulkAct(title="Export", verb="export", meaning="Its page has the files.", right=Right.VIEW)
+EXPORT = BulkAct(
+    title="Export", verb="export", past="exported", meaning="The next page has the files.", right=Right.VIEW
+)
 
 
 def bulk_verbs() -> Any:
@@ -167,7 +172,7 @@ class SelectablePage(ConsolePage):
         dry = bulk.dry_run(act.verb, selection)
         count = f"{dry.matched:,}{'+' if dry.is_capped else ''}"
         noun = self.opts.verbose_name if count == "1" else self.opts.verbose_name_plural
-        shown = {"dry": dry, "act": act, "selection": selection, "count": count, "noun": noun, "most": bulk.MOST}
+        shown = {"dry": dry, "act": act, "selection": selection, "count": count, "noun": noun, "most": f"{bulk.MOST:,}"}
         form = SelectionForm(request, verb=act.verb, shown=shown, data=request.POST if is_sent else None)
         if form.is_valid():
             terms, why = bulk.Terms(**form.terms()), form.cleaned_data["reason"]

@@ -11,7 +11,7 @@ function tell(bar) {
   const across = bar.querySelector("[data-across]");
   if (across && !count) across.checked = false;
   const noun = count === 1 ? bar.dataset.noun : bar.dataset.nouns;
-  const text = across?.checked ? across.closest("label").textContent.trim() : `${count} ${noun} selected`;
+  const text = across?.checked ? across.dataset.words : `${count} ${noun} selected`;
   const told = bar.querySelector("[data-selected]");
   if (told.textContent !== text) told.textContent = text;
   const page = form.querySelector("#action-toggle");
