@@ -57,6 +57,7 @@ class EntrySerializer(serializers.Serializer[Any]):
 
 class AttentionSerializer(serializers.Serializer[Any]):
     count = serializers.IntegerField(help_text="How many need attention, those included that are not listed.")
+    is_capped = serializers.BooleanField(help_text="Whether the count is a lower limit.")
     results = EntrySerializer(many=True)
 
 
@@ -93,7 +94,9 @@ class AttentionView(AttentionAnswer, APIView):
     def get(self, request: Request) -> Response:
         found = _read()
         entries = (*found.board.entries, *found.board.acknowledged)[:MOST]
-        return Response(AttentionSerializer({"count": found.count, "results": entries}).data)
+        return Response(
+            AttentionSerializer({"count": found.count, "is_capped": bool(found.capped), "results": entries}).data
+        )
 
 
 class AcknowledgeView(AttentionAnswer, APIView):

@@ -12,6 +12,8 @@ from ergon_site.access.console.buttons import Button, button
 from ergon_site.access.core.roles import Right
 
 SHOWN_OF_A_KIND = 5
+# Read of capabilities and of artifacts, which may be very many.
+MOST_OF_A_KIND = 200
 LONGEST_TITLE = 200
 
 

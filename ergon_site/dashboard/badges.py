@@ -28,8 +28,8 @@ TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Badges:
-    attention: int
-    dead_letters: int
+    attention: str
+    dead_letters: str
     read_at: float  # on the monotonic clock
 
 
@@ -39,7 +39,7 @@ _last: dict[bool, Badges] = {}
 
 def remember(request: HttpRequest, found: Reading) -> Badges:
     """Keep the numbers of a reading that was made for a page."""
-    kept = Badges(found.count, found.pulse.open_letters, time.monotonic())
+    kept = Badges(_text(found.count, found.more), _text(found.pulse.open_letters), time.monotonic())
     _last[holds(request, Right.ADMINISTER)] = kept
     return kept
 
@@ -72,8 +72,8 @@ def view(request: HttpRequest) -> JsonResponse:
 
 
 def _texts(kept: Badges) -> dict[str, str]:
-    return dict(zip(TITLES, map(_text, (kept.attention, kept.dead_letters)), strict=True))
+    return dict(zip(TITLES, (kept.attention, kept.dead_letters), strict=True))
 
 
-def _text(number: int) -> str:
-    return f"{CAP:,}+" if number > CAP else f"{number:,}" if number else ""
+def _text(number: int, more: str = "") -> str:
+    return f"{CAP:,}+" if number > CAP else f"{number:,}{more}" if number else ""

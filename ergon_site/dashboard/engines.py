@@ -198,6 +198,8 @@ def figures(pulse: Pulse) -> Iterator[Figure]:
 
 def status(pulse: Pulse) -> str:
     """The engines in one sentence."""
+    if not pulse.queues:
+        return "No pipelines."
     served = sum(1 for pipeline in pulse.queues if pipeline.name in pulse.served)
     paused = sum(1 for pipeline in pulse.queues if pipeline.is_paused)
     workers, verb = len(pulse.workers), "serves" if len(pulse.workers) == 1 else "serve"

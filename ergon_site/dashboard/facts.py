@@ -8,7 +8,7 @@ from ergon_site.access.core.attention import Item, Severity
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
 from ergon_site.access.core.texts import sentence
-from ergon_site.dashboard.attention import LONGEST_TITLE, Act, Face, listed, page
+from ergon_site.dashboard.attention import LONGEST_TITLE, MOST_OF_A_KIND, Act, Face, listed, page
 from facts.core.gates import Gate
 from facts.core.watching import Worry
 from facts.models import Boundary
@@ -33,7 +33,6 @@ READER_HINTS = {
 
 STOPPED = (Worry.ALARM, Worry.GATE)
 FACTS = ("fact", "facts")
-SHOWN = 200
 RESTORE = "upload the same content again under the same key, or restore the file in the storage"
 
 
@@ -44,7 +43,7 @@ def items(stands: Sequence[BoundaryStanding]) -> Iterator[Item]:
             yield from _boundary(one)
         yield from (_consumer(reader) for reader in one.readers if reader.worries)
     if any(one.has_damaged_artifacts for one in stands):
-        for artifact in health.damaged()[:SHOWN]:
+        for artifact in health.damaged()[:MOST_OF_A_KIND]:
             yield Item(
                 key=f"artifact:{artifact.pk}",
                 severity=Severity.CRITICAL,

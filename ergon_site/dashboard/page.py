@@ -55,7 +55,9 @@ def _attention(request: HttpRequest, found: Reading, now: datetime) -> dict[str,
     behind = {one.kind: one.shown.behind for entry in found.board.entries for one in entry.items if one.shown.behind}
     behind.setdefault("group", attention.page("engines_deadlettergroup_changelist"))
     shown = [
-        _entry(request, one, now) if isinstance(one, Entry) else _others(one, behind[one.kind])
+        _entry(request, one, now)
+        if isinstance(one, Entry)
+        else _others(one, behind[one.kind], is_capped=one.kind in found.capped)
         for one in shorten(found.board.entries, SHOWN_OF_A_KIND, found.unread)
     ]
     folded = [_entry(request, one, now) for one in found.board.acknowledged]
@@ -64,7 +66,7 @@ def _attention(request: HttpRequest, found: Reading, now: datetime) -> dict[str,
         "concerns": shown,
         "acknowledged": folded,
         "concern_count": found.count,
-        "concern_total": f"{found.count:,}",
+        "concern_total": f"{found.count:,}{found.more}",
         "refusals": bar(*pressed)["refusals"],
     }
 
@@ -97,10 +99,10 @@ def _item(request: HttpRequest, item: Item, now: datetime) -> dict[str, Any]:
     return {**told, "address": item.shown.address, "buttons": buttons}
 
 
-def _others(others: Others, address: Link) -> dict[str, Any]:
+def _others(others: Others, address: Link, *, is_capped: bool) -> dict[str, Any]:
     kinds = OTHERS.get(others.kind, "like these")
     name = kinds.replace("kinds", "kind") if others.count == 1 else kinds
-    return {"title": f"and {others.count:,} more {name}", "address": address, "is_rest": True}
+    return {"title": f"and {others.count:,}{'+' if is_capped else ''} more {name}", "address": address, "is_rest": True}
 
 
 def _recent(request: HttpRequest) -> list[dict[str, Any]]:

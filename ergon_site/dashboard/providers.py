@@ -20,7 +20,7 @@ from ergon_site.access.core.roles import Right
 from ergon_site.access.core.texts import sentence
 from ergon_site.access.database.clock import database_time
 from ergon_site.dashboard import engines
-from ergon_site.dashboard.attention import LONGEST_TITLE, SHOWN_OF_A_KIND, Act, Face, page
+from ergon_site.dashboard.attention import LONGEST_TITLE, MOST_OF_A_KIND, SHOWN_OF_A_KIND, Act, Face, page
 from providers import active_policy, calls, checks, registry
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
@@ -29,7 +29,6 @@ from providers.models import Gate, ProviderEvent, ProviderPolicyRow
 from providers.reads import health
 from providers.reads.health import Standing
 
-SHOWN = 200
 READ = (
     *("id", "tenant_id", "provider_name", "capability", "state", "consecutive_failures", "open_until"),
     *("quota_limit", "quota_window", "window_start", "window_end", "used"),
@@ -61,7 +60,7 @@ BEFORE_OPENING = timedelta(minutes=10)
 
 def rows(now: datetime) -> QuerySet[Any, Any]:
     """The capabilities that need a person: a kind, a key, and each as a text; to be asked for together with others."""
-    chosen = Gate.objects.filter(pk__in=health.concerning(now).values("pk")[:SHOWN])
+    chosen = Gate.objects.filter(pk__in=health.concerning(now).values("pk")[:MOST_OF_A_KIND])
     turned = ProviderEvent.objects.filter(**{name: OuterRef(name) for name in Who._fields}, kind="breaker")
     opened_at = Subquery(turned.filter(from_state="closed").order_by("-id").values("at")[:1])
     row = Cast(JSONObject(**{name: name for name in READ}, opened_at=opened_at), TextField())
@@ -164,7 +163,7 @@ def status(troubles: Sequence[Trouble]) -> str:
         "{} near or at the end of a quota": sum(health.is_near(one.quota) for one in stands),
     }
     told = ", ".join(text.format(f"{count:,}") for text, count in counts.items() if count)
-    more = " or more" if len(stands) == SHOWN else ""
+    more = " or more" if len(stands) == MOST_OF_A_KIND else ""
     return f"Capabilities: {told}{more}." if told else "Every breaker is closed, and no quota is nearly used up."
 
 
@@ -209,7 +208,7 @@ def _whose(one: Standing) -> str:
 def findings() -> Iterator[Finding]:
     """The same for the doctor; none of it is a fault of this deployment, so all are worth a look."""
     now = database_time()
-    found = [health.of_row(gate, now) for gate in health.concerning(now)[:SHOWN]]
+    found = [health.of_row(gate, now) for gate in health.concerning(now)[:MOST_OF_A_KIND]]
     for one in found:
         text = f"{one.gate}: {', '.join(sentences(one))}"
         yield finding.warning("providers", text, f"see {typed('breaker show')}, {typed('quota show')}")

@@ -1,6 +1,7 @@
 """One reading of everything that needs attention, for the dashboard, the sidebar, the API and the command."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,7 +23,7 @@ from ergon_site.access.core import attention
 from ergon_site.access.core.attention import Acknowledgement, Board, Item, Severity
 from ergon_site.access.models import AcknowledgedItem
 from ergon_site.dashboard import engines
-from ergon_site.dashboard.attention import LONGEST_TITLE, SHOWN_OF_A_KIND, Face, Link, page
+from ergon_site.dashboard.attention import LONGEST_TITLE, MOST_OF_A_KIND, SHOWN_OF_A_KIND, Face, Link, page
 
 HAS_FACTS, HAS_PROVIDERS = apps.is_installed("facts"), apps.is_installed("providers")
 if HAS_FACTS:
@@ -52,11 +53,18 @@ class Reading:
     pulse: Pulse
     board: Board
     unread: dict[str, int]
+    # Kinds of which there may be more than were read.
+    capped: frozenset[str]
     statuses: tuple[Status, ...]
 
     @property
     def count(self) -> int:
         return len(self.board.entries) + sum(self.unread.values())
+
+    @property
+    def more(self) -> str:
+        """What is said after a count that is a lower limit."""
+        return "+" if self.capped else ""
 
 
 def read(now: datetime, *, minutes: int = 1, is_administrator: bool) -> Reading:
@@ -77,11 +85,13 @@ def read(now: datetime, *, minutes: int = 1, is_administrator: bool) -> Reading:
     found += [("Engines", one) for one in engines.items(pulse, now, causes)]
     statuses.insert(0, ("Engines", engines.status(pulse), page("engines_pipeline_changelist")))
     worst = {area: max((one.severity for of, one in found if of == area), default=0) for area, *_ in statuses}
+    kinds = Counter(one.kind for _, one in found)
     words = [_acknowledgement(text) for kind, _, text in told if kind == "acknowledged"]
     return Reading(
         pulse=pulse,
         board=attention.board([*(one for _, one in found), *_of_the_ground(told)], words, now),
         unread={"group": pulse.open_groups - len(pulse.groups)},
+        capped=frozenset(kind for kind in ("provider", "artifact") if kinds[kind] >= MOST_OF_A_KIND),
         statuses=tuple(Status(*one, Severity(worst[one[0]]).word if worst[one[0]] else "calm") for one in statuses),
     )
 

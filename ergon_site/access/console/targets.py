@@ -80,7 +80,9 @@ def _named(target: str) -> Named | None:
 
 def _installed(label: str) -> type[Model] | None:
     app, _, name = label.partition(".")
-    return apps.get_model(label) if app in apps.app_configs and name.lower() in apps.all_models[app] else None
+    model = apps.all_models[app].get(name.lower()) if app in apps.app_configs else None
+    # A project may have people of its own.
+    return None if model is None or model._meta.swapped else model  # noqa: SLF001
 
 
 def _may_see(request: HttpRequest, model: type[Model]) -> bool:
