@@ -97,7 +97,7 @@ class PipelinesPage(PausablePage):
     new_form = NewPipelineForm
     submit_text = "Create pipeline"
     empty_text = "A pipeline connects a task or an executor to a connector and a policy."
-    list_display = ("name", "runs", "waiting", "oldest", "running", "trend", "rate", "failing", "state", "governed_by")
+    list_display = ("name", "runs", "waiting", "oldest", "running", "rate", "failing", "state", "governed_by")
     list_filter: ClassVar = [PausedFilter, "direction", "policy"]
     search_fields = ("name__startswith", "task__startswith")
     search_help_text = "Start of a name or task."
@@ -128,8 +128,12 @@ class PipelinesPage(PausablePage):
     running = column(
         "running", lambda row: anchor(links.transactions(row.name, "running"), f"{row.standing.running:,}")
     )
-    trend = column("last hour", lambda row: trend(row.standing))
-    rate = column("rate (1 h)", lambda row: anchor(links.transactions(row.name, "succeeded"), per_minute(row.standing)))
+    rate = column(
+        "rate (1 h)",
+        lambda row: format_html(
+            "{}{}", trend(row.standing), anchor(links.transactions(row.name, "succeeded"), per_minute(row.standing))
+        ),
+    )
 
     @display(description="failure rate (1 h)")
     def failing(self, row: Any) -> str:

@@ -53,7 +53,7 @@ def of_boundary(window: Window, boundary: "Boundary") -> list[Chart]:
     backlog = [Line(name="backlog", tone="busy", values=_values(samples, "backlog"))]
     lag = [Line(name="lag", tone="calm", values=_values(samples, "lag"))]
     most = f"{known[-1].backlog:,} at last, at most {max(one.backlog for one in known):,}." if known else NO_SAMPLES
-    late = f"{span(known[-1].lag)} at last, at most {span(max(one.lag for one in known))}." if known else NO_SAMPLES
+    late = f"{_span(known[-1].lag)} at last, at most {_span(max(one.lag for one in known))}." if known else NO_SAMPLES
     measured = {"kind": "lines", "gaps": "marked"}
     return [
         Chart(title="Facts", unit="count", lines=flow, summary=told, per=window.step_words, **measured),
@@ -97,7 +97,7 @@ def _of_waiting(waited: Sequence[Waited | None]) -> list[Chart]:
             if most
             else "No backlog."
         )
-        late = f"{span(last.oldest_age)} at last, at most {span(longest)}." if longest else "No transaction was due."
+        late = f"{_span(last.oldest_age)} at last, at most {span(longest)}." if longest else "No transaction was due."
     measured = {"kind": "lines", "gaps": "marked"}
     return [
         Chart(title="Backlog", unit="count", lines=depth, summary=told, **measured),
@@ -130,6 +130,10 @@ def _durations(took: Sequence[Sequence[float | None]], whole: Sequence[float | N
 
 def _values(steps: Iterable[Any], name: str) -> list[float | None]:
     return [None if one is None else getattr(one, name) for one in steps]
+
+
+def _span(seconds: float) -> str:
+    return span(seconds) if seconds else "0 s"
 
 
 def _rounded(seconds: float | None) -> float | None:
