@@ -27,6 +27,8 @@ HOUR = 60
 COUNTED = 10_000
 # Of a minute, beside its rates.
 COUNTS = ("refusals", "cache_hits", "stale_answers", "fallbacks")
+# Calls under one id that are asked for their capabilities.
+LOOKED_AT = 2000
 # From here on a quota concerns somebody.
 NEARLY = 0.8
 WORSE = [BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN]
@@ -204,10 +206,13 @@ def open_among(capabilities: Collection[Who]) -> list[OpenBreaker]:
 
 
 def called_under(ids: Collection[str]) -> set[Who]:
-    """The capabilities that were called under these correlation ids or for these transactions, or would have been."""
+    """The capabilities that were called under these correlation ids or for these transactions, or would have been.
+
+    Of a correlation id that very many calls share, not all are looked at.
+    """
     called = Q(correlation_id__in=ids) | Q(transaction_id__in=ids)
     made = ProviderExecutionMetric.objects.filter(called).order_by()
-    return {Who(*names) for names in made.values_list(*Who._fields).distinct()}
+    return {Who(*names) for names in made.values_list(*Who._fields)[:LOOKED_AT]}
 
 
 def is_near(quota: QuotaStanding | None) -> bool:
