@@ -3,7 +3,8 @@
 from datetime import timedelta
 from typing import Any
 
-from django.db import transaction
+import structlog
+from django.db import DatabaseError, transaction
 from django.db.models import QuerySet
 
 from engines.core import rehearsal
@@ -24,6 +25,7 @@ KEPT = timedelta(days=1)
 # The same policy is not rehearsed again within this time by the same person.
 FRESH = timedelta(minutes=1)
 COMPARED = 20
+logger = structlog.get_logger("ergon.rehearsals")
 
 
 class RehearsalUnknownError(EngineError):
@@ -66,7 +68,11 @@ def advance() -> int:
         return 0
     try:
         ended = {"state": "done", "result": rehearse(asked.policy, asked.body)}
-    except EngineError as error:
+    except DatabaseError:  # it waits until the database is back
+        raise
+    except Exception as error:
+        # One that cannot be computed must not keep the next ones waiting.
+        logger.exception("rehearsal failed", rehearsal=asked.pk)
         ended = {"state": "failed", "note": headline(error)}
     # Unless it was dropped meanwhile, or computed by a process that led before.
     return _waiting().filter(pk=asked.pk).update(**ended, finished_at=database_time())

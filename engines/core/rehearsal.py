@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
+from engines.core.backoff import LONGEST
 from engines.core.errors import RetryLater, TransactionException
 from engines.core.lifecycle import lifecycle
 from engines.core.outcome import DONE, TRANSACTION, Failure, Outcome, Success, timed_out
@@ -231,7 +232,7 @@ def rehearse(records: Iterable[Record | None], terms: Terms) -> Rehearsal:
         elif again.is_failed and not one.is_failed:
             examples["dead_letters"].append(one.uid)
     before, after = (
-        Tally(attempts=counted[f"attempts_{side}"], dead_letters=counted[f"dead_{side}"], waited=round(seconds, 3))
+        Tally(attempts=counted[f"attempts_{side}"], dead_letters=counted[f"dead_{side}"], waited=_finite(seconds))
         for side, seconds in waited.items()
     )
     names = ("transactions", "left_out", "changed", "new_dead_letters", "maybe_saved", "at_risk", "cut", "handlers")
@@ -280,9 +281,14 @@ def total(parts: Iterable[Rehearsal]) -> Rehearsal:
     return whole
 
 
+def _finite(seconds: float) -> float:
+    """Milliseconds are enough; and no JSON has an infinite number, which very long waits add up to."""
+    return round(min(seconds, LONGEST), 3)
+
+
 def _sum(one: Tally, other: Tally) -> Tally:
     return Tally(
         attempts=one.attempts + other.attempts,
         dead_letters=one.dead_letters + other.dead_letters,
-        waited=round(one.waited + other.waited, 3),
+        waited=_finite(one.waited + other.waited),
     )

@@ -1,5 +1,6 @@
 """A rehearsal plays recorded attempts under another policy: what is known is counted, what is not is never guessed."""
 
+import sys
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -351,6 +352,13 @@ def test_changes_are_told_in_words(
     told = rehearse([ran(policy(**before), *script, has_handlers=False)], Terms.of(policy(**after)))
     assert [figure.change for figure in rehearsal_report.figures(told)] == changes
     assert sentence in rehearsal_report.sentences(told)
+
+
+def test_waits_that_never_end_are_finite_numbers() -> None:
+    past = ran(policy(max_attempts=3), *FAILS, has_handlers=False)
+    told = rehearse([past], Terms.of(policy(max_attempts=3, backoff=1.5e308)))
+    assert total([told, told]).rehearsed.waited == told.rehearsed.waited == sys.float_info.max
+    assert rehearsal_report.figures(told)[2].change == "forever longer"
 
 
 def test_handlers_and_mixed_changes_are_told_as_well() -> None:

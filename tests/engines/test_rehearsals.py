@@ -5,15 +5,18 @@ from datetime import timedelta
 from importlib import import_module
 from io import StringIO
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.core.management import call_command
+from django.db import OperationalError
 from django.utils import timezone
 
 from engines import policies, rehearsals
 from engines.core.rehearsal import Rehearsal
 from engines.core.states import State
 from engines.models import Attempt, Pipeline, PolicyRehearsal, TransactionRecord
+from engines.reads import recorded
 from engines.worker.maintenance import all_chores
 from ergon_site.access.models import AuditEntry
 from tests.api.api_clients import client_with, post, problem
@@ -99,7 +102,9 @@ def test_what_was_interrupted_or_is_older_than_a_day_is_no_part_of_it(
     assert total(result).recorded.dead_letters == 4
 
 
-def test_a_rehearsal_that_cannot_be_computed_says_why_and_the_next_one_is(pipeline: Pipeline) -> None:
+def test_a_rehearsal_that_cannot_be_computed_says_why_and_the_next_one_is(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broken = rehearsals.begin(policies.find("patient"), {}, by="ada")
     PolicyRehearsal.objects.filter(pk=broken.pk).update(body={"loop": {"limit": 0}})
     good = rehearsals.begin(policies.find("patient"), {}, by="grace")
@@ -108,6 +113,16 @@ def test_a_rehearsal_that_cannot_be_computed_says_why_and_the_next_one_is(pipeli
     good.refresh_from_db()
     assert (broken.state, good.state) == ("failed", "done")
     assert "ConsumerPolicy.loop.limit must be" in broken.note
+    asked = rehearsals.begin(policies.find("patient"), {"loop": {"limit": 9}}, by="ada")
+    # A fake, for what nobody has thought of; and a database that is away is no reason to give up.
+    monkeypatch.setattr(recorded, "sample", Mock(side_effect=[OperationalError("gone"), KeyError("step")]))
+    with pytest.raises(OperationalError):
+        rehearsals.advance()
+    asked.refresh_from_db()
+    assert asked.state == "waiting"
+    rehearsals.advance()
+    asked.refresh_from_db()
+    assert (asked.state, asked.note) == ("failed", "'step'")
 
 
 def test_the_api_and_the_command_rehearse_as_the_console_does(pipeline: Pipeline, tmp_path: Any) -> None:
