@@ -29,6 +29,7 @@ from engines.dead_letters.bulk_selection import (
     groups_with_letters,
     keys_of,
     means_letters,
+    nouns_of,
     verbs_of,
 )
 from engines.models import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup
@@ -56,6 +57,7 @@ __all__ = [
     "exported",
     "find",
     "keys_of",
+    "nouns_of",
     "replays_of",
     "turn",
     "verbs_of",

@@ -97,6 +97,12 @@ def means_letters(verb: str, selection: Selection) -> bool:
     return selection.kind == "dead_letter_group" and verb in OF_LETTERS
 
 
+def nouns_of(verb: str, selection: Selection) -> tuple[str, str]:
+    """What is counted by a dry run: one, and several."""
+    kind = bulk_kinds()["dead_letter" if means_letters(verb, selection) else selection.kind]
+    return kind.noun, kind.nouns
+
+
 def keys_of(kind_name: str, ids: Iterable[str]) -> tuple[int, ...]:
     """The keys of rows by the ids that people and machines know them by; one that is not there is refused."""
     kind, asked = bulk_kinds()[kind_name], list(dict.fromkeys(ids))

@@ -171,8 +171,10 @@ class SelectablePage(ConsolePage):
         bulk, is_sent = bulk_verbs(), "_form_submitted" in request.POST
         dry = bulk.dry_run(act.verb, selection)
         count = f"{dry.matched:,}{'+' if dry.is_capped else ''}"
-        noun = self.opts.verbose_name if count == "1" else self.opts.verbose_name_plural
-        shown = {"dry": dry, "act": act, "selection": selection, "count": count, "noun": noun, "most": f"{bulk.MOST:,}"}
+        one, many = bulk.nouns_of(act.verb, selection)
+        noun, is_across = one if count == "1" else many, ACROSS in request.POST
+        shown = {"dry": dry, "act": act, "selection": selection, "count": count, "is_across": is_across}
+        shown |= {"nouns": many, "most": f"{bulk.MOST:,}"}
         form = SelectionForm(request, verb=act.verb, shown=shown, data=request.POST if is_sent else None)
         if form.is_valid():
             terms, why = bulk.Terms(**form.terms()), form.cleaned_data["reason"]
