@@ -19,7 +19,7 @@ from engines.core.states import CATEGORIES, State
 from engines.models import Pipeline, TransactionRecord
 from engines.reads.filters import CATEGORY_NAMES, INDEXED, STATES, ListingError, age, beginning, first_since, in_state
 from ergon_site.access.core import json_text
-from ergon_site.access.core.search_terms import MOST_WORDS, PAYLOAD, moment
+from ergon_site.access.core.search_terms import MOST_WORDS, PAYLOAD, moment, parse
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.keyset import WINDOW, KeysetQuery
 
@@ -35,13 +35,16 @@ NEWEST = ("-id",)
 def list_transactions(asked: Mapping[str, str], pipelines: Collection[Pipeline]) -> KeysetQuery:
     """The keyset query of transactions, without payloads and results; a word that means nothing is refused.
 
-    A text (`q`) is an id or its start or a correlation id or, where there is none, words of errors.
+    A text (`q`) is an id or its start or a correlation id or, where there is none, words of errors; and paths into
+    payloads, which may also be asked for under their names.
     """
+    search = parse(asked.get("q", ""), (PAYLOAD,))
+    asked = {**asked, **search.filters}
     # A worker holds only what runs, and only what failed has a category and an error that people look for.
     implied = State.RUNNING if "worker" in asked else State.FAILED if {"category", "error"} & set(asked) else None
     state = State(STATES.index(_one_of(STATES, asked, "state"))) if "state" in asked else implied
     conditions = _conditions(asked, state, pipelines)
-    rows, note, text = TransactionRecord.objects.defer(*HEAVY), "", asked.get("q", "").strip()
+    rows, note, text = TransactionRecord.objects.defer(*HEAVY), "", search.text
     if text:
         keys, note = beginning(TransactionRecord, text)
         if keys or TransactionRecord.objects.filter(correlation_id=text).exists():

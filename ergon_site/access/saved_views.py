@@ -7,6 +7,7 @@ from django.db.models import Q, QuerySet
 
 from ergon_site.access import audit
 from ergon_site.access.core import saved_views as rules
+from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.models import SavedView
 
 
@@ -29,6 +30,7 @@ def of_list(person: Any, place: str) -> list[SavedView]:
     return sorted(found, key=lambda view: (view.owner_id != person.pk, view.name.lower(), view.pk))
 
 
+@retry_conflicts
 @transaction.atomic
 def save(person: Any, place: str, name: str, query: str, *, is_shared: bool) -> SavedView:
     """Keep a filtered list under a name."""
@@ -43,6 +45,7 @@ def save(person: Any, place: str, name: str, query: str, *, is_shared: bool) -> 
     return view
 
 
+@retry_conflicts
 @transaction.atomic
 def change(person: Any, view_id: int, *, name: str, is_shared: bool) -> SavedView:
     """Give a view another name; share it, or keep it to oneself again."""
@@ -56,6 +59,7 @@ def change(person: Any, view_id: int, *, name: str, is_shared: bool) -> SavedVie
     return view
 
 
+@retry_conflicts
 @transaction.atomic
 def delete(person: Any, view_id: int) -> None:
     view = _owned(person, view_id)

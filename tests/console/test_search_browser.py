@@ -63,8 +63,8 @@ def find_by_palette(inside: Page) -> None:
     shot(inside, "palette")
     inside.keyboard.press("Enter")
     expect(inside).to_have_title("late-1 | Ergon")
-    opener = inside.get_by_role("button", name="Search")
-    opener.first.focus()
+    opener = inside.get_by_role("button", name="Search everything")
+    opener.focus()
     inside.keyboard.press("Enter")
     inside.keyboard.type("invoices")
     expect(palette.get_by_role("option", name="Pause invoices…")).to_be_visible()
@@ -73,7 +73,7 @@ def find_by_palette(inside: Page) -> None:
     expect(palette.get_by_role("option").last).to_have_attribute("aria-selected", "true")
     inside.keyboard.press("Escape")
     expect(palette).to_be_hidden()
-    expect(opener.first).to_be_focused()
+    expect(opener).to_be_focused()
 
 
 def search_with_suggestions(inside: Page) -> None:

@@ -3,6 +3,7 @@
 from typing import Any, ClassVar
 
 from django import forms
+from django.apps import apps
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Case, QuerySet, Value, When
@@ -34,6 +35,15 @@ def _shared() -> forms.BooleanField:
     return forms.BooleanField(label="Share with everybody", required=False, widget=UnfoldBooleanSwitchWidget)
 
 
+def _title(place: str) -> str:
+    """The name of a list, if its app is installed."""
+    app, _, model = place.rpartition("_")
+    try:
+        return capfirst(str(apps.get_model(app, model)._meta.verbose_name_plural))  # noqa: SLF001 (Django's own way)
+    except LookupError:
+        return place
+
+
 class NewViewForm(forms.Form):
     name = _name()
     is_shared = _shared()
@@ -47,9 +57,8 @@ class ViewForm(BaseDialogForm):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.initial: dict[str, Any] = (
-            SavedView.objects.filter(pk=self.object_id).values("name", "is_shared").first() or {}
-        )
+        view = SavedView.objects.filter(pk=self.object_id).values("name", "is_shared").first()
+        self.initial: dict[str, Any] = dict(view or {})
 
 
 EDIT = {"title": "Change the view", "form_class": ViewForm, "submit": "Save"}
@@ -69,14 +78,16 @@ class SavedViewsPage(DetailPage):
     new_form = NewViewForm
     new_terms: ClassVar = {"submit_text": "Save view"}
     empty_text = "Filter a list, then choose Save this view above it."
-    list_display = ("name", "list_title", "owner", "is_shared", "created_at")
+    list_display = ("name", "of_list", "owner", "seen_by", "created_at")
     search_fields = ("name__startswith",)
     search_help_text = "Start of a name."
+    export_fields = ("name", "place", "query", "owner__username", "is_shared", "created_at")
     found_by = "name"
     found_mark = Case(When(is_shared=True, then=Value("shared")), default=Value("private"))
     is_offered = True
 
-    list_title = column("list", lambda view: view.place)
+    of_list = column("list", lambda view: _title(view.place))
+    seen_by = column("seen by", lambda view: "everybody" if view.is_shared else "its owner", ordering="is_shared")
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.open_view)
@@ -109,7 +120,7 @@ class SavedViewsPage(DetailPage):
         ]
         return {
             "view": row,
-            "list_title": capfirst(self._pages(request)[row.place].opts.verbose_name_plural),
+            "list_title": _title(row.place),
             "link": request.build_absolute_uri(self.found_address(row.pk)),
             "bar": bar(*buttons),
         }

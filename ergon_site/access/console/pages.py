@@ -213,15 +213,17 @@ class ConsolePage(ModelAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         place, query = f"{self.opts.app_label}_{self.opts.model_name}", kept(request.GET.urlencode())
+        views = saved_views.of_list(request.user, place)
         refusal = "" if holds(request, self.replay_right) else reason_missing(self.replay_right)
         shown = {
             "title": capfirst(self.opts.verbose_name_plural),
             "read_at": timezone.now(),
             "exports": ["csv", "json"] if self.export_fields else [],
             "filters": request.GET.urlencode(),
-            "saved_views": saved_views.of_list(request.user, place),
+            "saved_views": views,
             "place": place,
             "kept_query": query,
+            "is_saved": any(view.query == query for view in views),
             "replay_refusal": refusal,
             **(extra_context or {}),
         }

@@ -46,11 +46,12 @@ class Section(NamedTuple):
 
 
 def find(request: HttpRequest, text: str, pages: Sequence[Any], menu: Iterable[Mapping[str, Any]]) -> list[Section]:
-    """What a text may mean, by kind: pages first, then rows, then acts."""
+    """What a text may mean, by kind: pages, rows, acts; before anything is typed, saved views come first."""
     text = text.strip()[:LONGEST_TEXT]
     text = text if is_storable(text) else ""
     seen = [page for page in pages if hasattr(page, "found_by") and page.has_view_permission(request)]
-    found: dict[str, list[Found]] = {"Pages": list(_pages(menu, text))}
+    to_pages = list(_pages(menu, text))
+    found: dict[str, list[Found]] = {"Pages": to_pages} if text else {}
     name, acts = _without_act(text, seen), [*_new_rows(request, seen)]
     lines = [*_named(request, name, [page for page in seen if page.found_by and (text or page.is_offered)])]
     if text:
@@ -58,6 +59,7 @@ def find(request: HttpRequest, text: str, pages: Sequence[Any], menu: Iterable[M
     for page, line in lines:
         found.setdefault(capfirst(page.opts.verbose_name_plural), []).append(line)
         acts += _acts(request, page, line)
+    found.setdefault("Pages", to_pages)
     found["Acts"] = [act for act in acts if _begins(act.title, text)]
     return [
         Section(title, lines[: LIMITS.get(title, MOST) if text else MOST_NAMES])

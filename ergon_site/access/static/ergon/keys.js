@@ -37,8 +37,8 @@ function replay() {
   const refusal = search?.dataset.refusal;
   if (refusal) return say(refusal);
   if (document.querySelector("#result_list .action-select:checked")) {
-    const button = document.querySelector("[data-key=r]:not(:disabled)");
-    return button ? button.click() : say("The selected rows cannot be replayed.");
+    const button = document.querySelector("[data-selection] button[formaction*=replay]");
+    return button && !button.disabled ? button.click() : say(button?.title || "The selected rows cannot be replayed.");
   }
   const address = linkOf(current())?.getAttribute("href");
   if (!address || !search?.dataset.replay) return say(address ? "Rows of this list cannot be replayed." : "Press j to go to a row first.");
