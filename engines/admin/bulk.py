@@ -102,10 +102,10 @@ def _turn(act: Act, title: str, description: str, keep: str = "") -> Any:
 
 @registered(BulkOperation)
 class BulkPage(ListedPage):
-    audited = r"bulk operation (?P<pk>\d{1,18})"
     related = ("group",)
     detail_template = "console/bulk.html"
     live_template = "console/bulk_live.html"
+    empty_text = "Acts on many rows at once are recorded here, with the result of each."
     list_display = ("what", "state_word", "who", "why", "progress", "when")
     list_display_links = ("what",)
     list_filter: ClassVar = [choice("state", choices("bulk operation", *dict(BulkOperation.STATES)))]
@@ -154,12 +154,12 @@ class BulkPage(ListedPage):
 
     details = live
 
-    what = column("what", lambda operation: words(str(operation)))
+    what = column("operation", lambda operation: words(str(operation)))
     why = column("reason", lambda operation: words(operation.reason))
     state_word = column("state", lambda operation: tag(state_of(operation), "bulk operation"))
     who = column("by", lambda operation: unbroken(operation.by))
 
-    @display(description="begun")
+    @display(description="started")
     def when(self, operation: BulkOperation) -> str:
         ended = format_html("ended {}", moment(operation.finished_at)) if operation.finished_at else ""
         return with_note(moment(operation.created_at), ended)

@@ -73,10 +73,10 @@ def _sentence(letter: DeadLetter) -> str:
 
 @registered(DeadLetter)
 class LettersPage(ReplayablePage):
-    audited = r"dead letter (?P<pk>\d{1,18}) of .*"
     related = ("group",)
     detail_template = "console/dead_letter.html"
     list_before_template = "console/groups_link.html"
+    empty_text = "Transactions that fail for good are kept here until somebody replays or discards them."
     actions_detail: ClassVar = ("replay", "edit", "discard", "reveal")
     bulk_kind, bulk_acts = "dead_letter", BULK
     list_display: ClassVar = ("key", "state_word", "where", "what", "kind", "created_at", "settled")

@@ -146,7 +146,6 @@ def _decide(act: Act, title: str, description: str) -> Any:
 
 @registered(DeadLetterGroup)
 class GroupsPage(ListedPage):
-    audited = r"dead-letter group (?P<pk>\d{1,18}): .*"
     detail_template = "console/letter_group.html"
     bulk_kind, bulk_acts = "dead_letter_group", SELECTED
     actions_detail: ClassVar = ("mute", "resolve", "reopen", "replay_all", "discard_all")
@@ -158,6 +157,7 @@ class GroupsPage(ListedPage):
     deeds = (Deed("Replay all of", "replay_all", Right.LEAD, "open"),)
     search_help_text = "Part of an error, a message or a source"
     list_before_template = "console/letters_link.html"
+    empty_text = "Transactions that fail for good are grouped here by kind of failure."
     export_fields: ClassVar = {
         **{name: name for name in ("id", "source", "step", "category", "error_type", "message", "state")},
         **{name: name for name in ("open_count", "total", "first_seen_at", "last_seen_at", "decided_by")},
@@ -172,7 +172,7 @@ class GroupsPage(ListedPage):
         lambda group: with_note(moment(group.last_seen_at), format_html("first {}", moment(group.first_seen_at))),
     )
     open_of = column(
-        "open of all",
+        "unresolved",
         lambda group: anchor(links.rows("deadletter", group=group.pk), f"{group.open_count:,} of {group.total:,}"),
     )
     day = column("last 24 h", lambda group: sparkline(group.trend))

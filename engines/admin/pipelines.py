@@ -86,7 +86,6 @@ CHANGE = {
 
 @registered(Pipeline)
 class PipelinesPage(PausablePage):
-    audited = r"pipeline (?P<name>.+)"
     related = ("policy__active",)
     bulk_kind = "pipeline"
     new = staticmethod(pipelines.create)
@@ -100,7 +99,7 @@ class PipelinesPage(PausablePage):
     list_display = ("name", "runs", "waiting", "oldest", "running", "rate", "failing", "state", "governed_by")
     list_filter: ClassVar = [PausedFilter, "direction", "policy"]
     search_fields = ("name__startswith", "task__startswith")
-    search_help_text = "Start of a name or task."
+    search_help_text = "Start of a name or task"
     export_fields = ("name", "task", "executor", "direction", "connector", "policy__name", "paused_at", "paused_by")
 
     def decorate(self, request: HttpRequest, rows: Any) -> list[Pipeline]:

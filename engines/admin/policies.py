@@ -60,7 +60,6 @@ class NewPolicyForm(forms.Form):
 
 @registered(Policy)
 class PoliciesPage(PolicyPage):
-    audited = r"policy (?P<name>.+)"
     verbs = policies
     new_form = NewPolicyForm
     effect = EFFECT

@@ -100,7 +100,6 @@ def is_late(row: Schedule) -> bool:
 
 @registered(Schedule)
 class SchedulesPage(PausablePage):
-    audited = r"schedule (?P<name>.+)"
     related = ("pipeline",)
     bulk_kind = "schedule"
     new = staticmethod(schedules.create)
@@ -112,7 +111,7 @@ class SchedulesPage(PausablePage):
     list_display = ("name", "feeds", "cron", "time_zone", "next_run", "last_run", "state")
     list_filter: ClassVar = [PausedFilter, "pipeline"]
     search_fields = ("name__startswith", "pipeline__name__startswith")
-    search_help_text = "Start of a schedule or pipeline name."
+    search_help_text = "Start of a schedule or pipeline name"
     actions_detail = ("pause", "resume")
     export_fields = ("name", "pipeline__name", "cron", "time_zone", "catch_up", "next_run_at", "last_run_at")
 

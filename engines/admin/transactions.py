@@ -97,10 +97,11 @@ def _progress(progress: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 @registered(TransactionRecord)
 class TransactionsPage(ReplayablePage):
-    audited = r"transaction (?P<uid>.+)"
     related = ("pipeline",)
     detail_template = "console/transaction.html"
     list_before_template = "console/search_note.html"
+    empty_text = "They are submitted by the API, by code, by the command submit, by schedules, or on a pipeline's page."
+    no_results_text = "Try payload.path:value."
     actions_detail: ClassVar = ("cancel", "replay", "edit", "reveal")
     bulk_kind, bulk_acts = "transaction", BULK
     list_display: ClassVar = (
@@ -147,7 +148,7 @@ class TransactionsPage(ReplayablePage):
         told = f"{error.get('type', '')}: {error.get('message', '')}".strip(": ")
         return words(told) if told else UNKNOWN
 
-    @display(description="took")
+    @display(description="duration")
     def took(self, record: TransactionRecord) -> str:
         took = _between(record.started_at, record.finished_at)
         return unbroken(took) if took else "–"

@@ -47,13 +47,14 @@ class AliveFilter(admin.SimpleListFilter):
 @registered(Worker)
 class WorkersPage(DetailPage):
     detail_template = "console/worker.html"
-    empty_text = "No worker is running. The command consume starts one."
+    empty_title = "No worker is running"
+    empty_text = "The command consume starts one."
     list_display = ("process", "standing", "serves", "holds", "left_behind", "ended", "heartbeat", "started")
     list_filter: ClassVar = [AliveFilter]
     search_fields = ("host__startswith",)
     found_by = Concat("host", Value(":"), Cast("pid", CharField()))
     found_mark = F("state")
-    search_help_text = "Start of a host name."
+    search_help_text = "Start of a host name"
     ordering = ("-id",)
     export_fields = (
         *("id", "host", "pid", "state", "pipelines", "in_flight", "abandoned", "settled"),

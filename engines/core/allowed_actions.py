@@ -32,7 +32,7 @@ def of_settling(letter: LetterState, *, can_run: bool) -> str:
 
 def of_deciding(group: GroupState, wanted: GroupState) -> str:
     is_so = group is wanted or (wanted is GroupState.OPEN and group is GroupState.REGRESSED)
-    return f"It is already {group.value}." if is_so else ""
+    return f"It is already {'unresolved' if group is GroupState.OPEN else group.value}." if is_so else ""
 
 
 def of_pausing(verb: str, *, is_paused: bool) -> str:
@@ -46,7 +46,7 @@ def of_acting_on_all(open_count: int, operation: str | None) -> str:
     """Of replaying or discarding the open dead letters of a group."""
     if operation is not None:
         return f"A bulk operation on this group is {operation}: wait for it, or cancel it."
-    return "" if open_count > 0 else "It has no open dead letters."
+    return "" if open_count > 0 else "It has no unresolved dead letters."
 
 
 def of_turning(operation: str, wanted: str) -> str:

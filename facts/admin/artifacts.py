@@ -37,7 +37,7 @@ BULK = (
 class ArtifactsPage(KeysetPage, DetailPage):
     detail_template = "console/artifact.html"
     bulk_kind, bulk_acts = "artifact", BULK
-    empty_text = "No artifacts yet: PUT /api/v1/objects/{bucket}/{key}."
+    empty_text = "PUT /api/v1/objects/{bucket}/{key} uploads one."
     list_display = ("name", "kept", "bytes_held", "kind", "created_at", "who")
     list_filter: ClassVar = [
         choice("kept", states.choices("artifact", "orphan", "referenced", "damaged"), "references"),

@@ -111,7 +111,6 @@ def offset(number: int) -> str:
 
 @registered(Boundary)
 class BoundariesPage(Verbs):
-    audited = r"boundary (?P<from_zone__name>.+) → (?P<to_zone__name>.+)"
     related = ("from_zone", "to_zone")
     actions_detail = ("open_gate", "close_gate", "skip", "limit", "retire")
     new_intro = "Facts flow in one direction. Create two boundaries for both directions."
@@ -124,7 +123,7 @@ class BoundariesPage(Verbs):
     search_fields = ("from_zone__name__startswith", "to_zone__name__startswith")
     found_by = Concat("from_zone__name", Value(" → "), "to_zone__name")
     found_mark = F("gate")
-    search_help_text = "Start of either zone's name."
+    search_help_text = "Start of either zone's name"
     export_fields = (
         *("from_zone__name", "to_zone__name", "gate", "gate_by", "gate_reason", "alarm", "failures", "source_url"),
         *("first_offset", "next_offset", "frontier", "stored_bytes", "row_ceiling", "byte_ceiling", "keep_days"),

@@ -78,7 +78,6 @@ RETIRE = {
 
 @registered(Consumer)
 class ConsumersPage(Verbs):
-    audited = r"consumer (?P<name>.+)"
     related = ("boundary__from_zone", "boundary__to_zone")
     actions_detail = ("retire",)
     detail_template = "console/fact_consumer.html"
@@ -90,7 +89,7 @@ class ConsumersPage(Verbs):
     list_filter: ClassVar = [ReadFilter]
     search_fields = ("name__startswith",)
     found_by = "name"
-    search_help_text = "Start of a name."
+    search_help_text = "Start of a name"
     export_fields = (
         *("name", "boundary__from_zone__name", "boundary__to_zone__name"),
         *("cursor", "confirmed_at", "retired_at"),

@@ -153,9 +153,9 @@ class WrittenPage(KeysetPage, DetailPage):
 
 @registered(Fact)
 class FactsPage(WrittenPage):
-    empty_text = "No facts yet: POST /api/v1/facts."
+    empty_text = "POST /api/v1/facts appends one."
 
 
 @registered(ForwardedFact)
 class ForwardedFactsPage(WrittenPage):
-    empty_text = "No facts handed over yet. The command forward does this."
+    empty_text = "The command forward hands facts over."

@@ -36,7 +36,6 @@ class ZoneForm(forms.Form):
 
 @registered(Zone)
 class ZonesPage(Verbs):
-    audited = r"zone (?P<name>.+)"
     actions_detail = ("retire",)
     detail_template = "console/zone.html"
     new_title = "New zone"
@@ -46,7 +45,7 @@ class ZonesPage(Verbs):
     list_display = ("zone", "state", "is_here", "made")
     search_fields = ("name__startswith",)
     found_by = "name"
-    search_help_text = "Start of a name."
+    search_help_text = "Start of a name"
     export_fields = ("name", "created_at", "retired_at")
 
     @display(description="name", ordering="name")

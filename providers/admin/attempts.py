@@ -22,7 +22,7 @@ SHOWN = 50
 class AttemptsPage(KeysetDetailPage):
     looked_for = staticmethod(lists.attempts)
     detail_template = "console/provider_attempt.html"
-    empty_text = "No attempts yet: each call to a provider is recorded here."
+    empty_text = "Each call to a provider is recorded here."
     list_display = ("made", "whose", "what", "ended", "took")
     list_filter: ClassVar = [
         *(
@@ -44,13 +44,13 @@ class AttemptsPage(KeysetDetailPage):
         *("transaction_id", "created_at"),
     )
 
-    made = column("made", lambda row: row.created_at)
+    made = column("when", lambda row: row.created_at)
 
     whose = column("capability", lambda row: cells.whose(row.who))
     what = column("operation", lambda row: two_lines(row.operation, row.correlation_id))
     ended = column("outcome", lambda row: _both(cells.outcome(row), row.reason_code or ""))
 
-    @display(description="took")
+    @display(description="duration")
     def took(self, row: ProviderExecutionMetric) -> str:
         return _both(milliseconds(row.duration_ms), f"attempt {row.attempt_number} of {row.max_attempts}")
 

@@ -17,7 +17,7 @@ from providers.reads import lists
 class EventsPage(KeysetDetailPage):
     looked_for = staticmethod(lists.events)
     detail_template = "console/provider_event.html"
-    empty_text = "No events yet: each change of a breaker, pause, quota or override is recorded here."
+    empty_text = "Each change of a breaker, pause, quota or override is recorded here."
     list_display = ("at", "whose", "what", "change", "reason")
     list_filter: ClassVar = [offered("kind"), TENANT, PROVIDER, CAPABILITY, typed("by", help_text="Full name")]
     search_fields = ()
@@ -29,7 +29,7 @@ class EventsPage(KeysetDetailPage):
     whose = column("capability", lambda row: cells.whose(row.who))
     what = column("kind", lambda row: unbroken(row.kind))
     change = column("change", cells.change)
-    reason = column("why", lambda row: two_lines(row.why or UNKNOWN, row.by and f"by {row.by}"))
+    reason = column("reason", lambda row: two_lines(row.why or UNKNOWN, row.by and f"by {row.by}"))
 
     def details(self, request: HttpRequest, row: ProviderEvent) -> dict[str, Any]:
         gate = Gate.objects.filter(**row.who._asdict()).values_list("pk", flat=True).first()

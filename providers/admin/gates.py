@@ -143,7 +143,6 @@ class GatesPage(KeysetDetailPage):
     """Each number leads to the attempts behind it."""
 
     edit_right = Right.LEAD
-    audited = r"(?P<provider_name>\S+) (?P<capability>\S+) of (?P<tenant_id>.+)"
     refused_by = (OrderError,)
     actions_detail = ("reset", "force_open", "force_close", "stop_all", "set_quota", "drop_quota", "drop_answers")
     looked_for = staticmethod(lists.gates)

@@ -18,7 +18,7 @@ from providers.reads import lists
 class OutboxPage(KeysetDetailPage):
     looked_for = staticmethod(lists.letters)
     detail_template = "console/outbox_letter.html"
-    empty_text = "No final failures yet. Final failures of tasks are published from here to queue.deadletter."
+    empty_text = "Final failures of tasks are published from here to queue.deadletter."
     list_display = ("made", "whose", "why", "standing", "failures", "task")
     list_filter: ClassVar = [offered("published", kind="outbox letter")]
     search_fields = ()

@@ -30,7 +30,6 @@ NEW = {
 
 @registered(ProviderPolicyRow)
 class ProviderPoliciesPage(PolicyPage):
-    audited = r"provider policy (?P<provider_name>[^/]+)/(?P<capability>.+)"
     verbs = policies
     new_form = NewPolicyForm
     new_terms = NEW
@@ -62,7 +61,7 @@ class ProviderPoliciesPage(PolicyPage):
 class ProviderPolicyVersionsPage(VersionPage):
     verbs = policies
     search_fields = ("policy__provider_name__startswith", "policy__capability__startswith", "author__startswith")
-    search_help_text = "Start of a provider, capability or author."
+    search_help_text = "Start of a provider, capability or author"
     export_fields: ClassVar = (
         *("policy__provider_name", "policy__capability", "number", "author", "created_at", "reason"),
         *("changes", "body"),

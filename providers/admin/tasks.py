@@ -21,7 +21,7 @@ SHOWN = 50
 class TaskExecutionsPage(KeysetDetailPage):
     looked_for = staticmethod(lists.tasks)
     detail_template = "console/task_execution.html"
-    empty_text = "No task executions yet: each run of a CeleryProviderTask is recorded here."
+    empty_text = "Each run of a CeleryProviderTask is recorded here."
     list_display = ("begun", "task", "word", "lasted", "whose", "celery_id")
     list_filter: ClassVar = [
         *(offered("state", kind="task execution"), TENANT, typed("task", help_text="Full name")),
@@ -34,7 +34,7 @@ class TaskExecutionsPage(KeysetDetailPage):
     task = column("task", lambda row: words(row.task_name))
     word = column("state", lambda row: tag(row.state, "task execution"))
 
-    @display(description="lasted")
+    @display(description="duration")
     def lasted(self, row: TaskExecution) -> str:
         if row.finished_at is None:
             return UNKNOWN

@@ -197,7 +197,7 @@ def test_a_group_is_replayed_and_followed(inside: Page) -> None:
     inside.clock.install()
     inside.goto(f"/admin/engines/deadlettergroup/{letters[0].group_id}/change/")
     inside.get_by_role("button", name="Replay all").click()
-    expect(inside.get_by_text("This applies to 3 open dead letters")).to_be_visible()
+    expect(inside.get_by_text("This applies to 3 unresolved dead letters")).to_be_visible()
     inside.get_by_label("Canary").fill("3")
     inside.get_by_label("Reason").fill("the bank is back")
     inside.get_by_role("dialog").get_by_role("button", name="Replay all").click()

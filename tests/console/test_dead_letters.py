@@ -117,7 +117,7 @@ def test_a_group_is_replayed_after_a_word_on_how_many_it_concerns(browse: Client
         records.fail(orders, {"n": number})
     group = DeadLetterGroup.objects.get()
     address = f"{GROUPS}{group.pk}/replay-all/"
-    assert "This applies to <strong>3</strong> open dead letters" in read(browse, address)
+    assert "This applies to <strong>3</strong> unresolved dead letters" in read(browse, address)
     form = {**DIALOG, "canary": "2", "rate": "5"}
     for wrong in ({"rate": "0"}, {"rate": "1000"}, {"canary": "-1"}, {"reason": ""}):
         browse.post(address, {**form, **wrong})

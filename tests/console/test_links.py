@@ -98,17 +98,17 @@ def test_the_audit_log_leads_to_what_it_names_and_tells_each_changed_field(
 ) -> None:
     scene.fill()
     hire("auditor")
-    led = {}
-    for entry in AuditEntry.objects.all():
-        answer = browse.get(f"/admin/access/auditentry/{entry.pk}/target/")
-        led[entry.target.split(" ")[0]] = answer.headers["Location"].split("/")[3]
-    assert led.items() >= {
-        *(("pipeline", "pipeline"), ("policy", "policy"), ("schedule", "schedule"), ("bulk", "bulkoperation")),
-        *(("zone", "zone"), ("boundary", "boundary"), ("consumer", "consumer"), ("API", "apiclient"), ("rank", "gate")),
-        ("provider", "providerpolicyrow"),
+    shown = read(browse, "/admin/access/auditentry/")
+    led = dict(
+        re.findall(
+            r'data-label="Target"><a class="ergon-link" href="/admin/\w+/(\w+)/\d+/change/"><span[^>]*>(\S+)', shown
+        )
+    )
+    assert set(led) >= {
+        *("pipeline", "policy", "schedule", "bulkoperation", "zone", "boundary", "consumer", "apiclient", "gate"),
+        "providerpolicyrow",
     }
     entry = AuditEntry.objects.get(action="pipeline.pause")
-    assert f'href="/admin/access/auditentry/{entry.pk}/target/"' in read(browse, "/admin/access/auditentry/")
     page = read(browse, f"/admin/access/auditentry/{entry.pk}/change/")
     assert re.search(r"<code>paused</code>.*<del>false</del>.*<ins>true</ins>", page, re.DOTALL)
     assert f'href="/admin/engines/pipeline/{Pipeline.objects.get(name="archive").pk}/change/"' in page
@@ -117,5 +117,4 @@ def test_the_audit_log_leads_to_what_it_names_and_tells_each_changed_field(
     page = read(browse, f"/admin/access/auditentry/{made.pk}/change/")
     assert "/admin/access/apiclient/" not in page, "an auditor may not see clients"
     gone = AuditEntryFactory.create(target="pipeline that was")
-    answer = browse.get(f"/admin/access/auditentry/{gone.pk}/target/", follow=True)
-    assert "There is no pipeline that was any more." in answer.content.decode()
+    assert "pipeline that was" in read(browse, f"/admin/access/auditentry/{gone.pk}/change/")

@@ -54,7 +54,7 @@ def test_a_group_is_decided_on_only_to_change_it(group: GroupState, wanted: Grou
 
 def test_a_group_is_acted_on_while_it_has_open_letters_and_nobody_else_acts() -> None:
     assert allowed_actions.of_acting_on_all(3, None) == ""
-    assert allowed_actions.of_acting_on_all(0, None) == "It has no open dead letters."
+    assert allowed_actions.of_acting_on_all(0, None) == "It has no unresolved dead letters."
     assert "is paused" in allowed_actions.of_acting_on_all(3, "paused")
 
 

@@ -56,10 +56,10 @@ ENABLE = {"title": "Enable the client", "description": "Tokens that have not exp
 
 @registered(ApiClient)
 class ClientsPage(ConsolePage):
-    audited = r"API client (?P<name>.+)"
     view_right = edit_right = Right.ADMINISTER
     list_display = ("name", "scope_list", "state", "last_used", "made", "created_by")
     list_filter: ClassVar = [StateFilter]
+    empty_text = "A client is a system that calls the API with a token."
     search_fields = ("name",)
     found_by = "name"
     export_fields = ("name", *GRANT[:-1], "certificate", "created_at")

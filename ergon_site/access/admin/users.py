@@ -32,7 +32,6 @@ class UsersPage(ConsolePage, UserAdmin):
     """Users are deactivated, not deleted: the audit log goes on naming them."""
 
     view_right = edit_right = Right.ADMINISTER
-    audited = r"person (?P<username>.+)"
     found_by = "username"
     form = UserChangeForm
     add_form = UserCreationForm

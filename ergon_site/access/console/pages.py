@@ -134,8 +134,6 @@ class ConsolePage(ModelAdmin):
     edit_right: ClassVar[Right | None] = None
     # Columns of the list that are shown only to those who choose them.
     columns_on_request: ClassVar[tuple[str, ...]] = ()
-    # How the audit log names a row: a pattern whose groups are columns.
-    audited: ClassVar[str] = ""
     # Columns, or names with the column or expression behind each.
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = ()
     # What its search understands besides the names of its filters.

@@ -48,7 +48,7 @@ class PolicyPage(DetailPage):
 
     edit_right = Right.EDIT_POLICIES
     new_title = "New policy"
-    search_help_text = "Start of a name."
+    search_help_text = "Start of a name"
 
     related = ("active",)
     verbs: Any

@@ -57,7 +57,7 @@ class VersionPage(DetailPage):
     detail_template = "console/policy_version.html"
     list_display = ("__str__", "is_active", "author", "created_at", "reason")
     list_filter: ClassVar = ["policy"]
-    search_help_text = "Start of a policy name or author."
+    search_help_text = "Start of a policy name or author"
     ordering = ("-id",)
     actions_detail = ("activate",)
 
