@@ -5,10 +5,11 @@ from typing import Any
 from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from drf_spectacular.views import SpectacularSwaggerView
+from django.templatetags.static import static
 
 from ergon_site.console_templates import rendered
 
+ASSETS = "drf_spectacular_sidecar/swagger-ui-dist/"
 # What an operation's id says by its last part, where the rest says about what.
 ACTS = {
     "list": "List {}",
@@ -63,9 +64,7 @@ SUMMARIES = {
 @rendered
 def reference(request: HttpRequest) -> HttpResponse:
     """The reference, open to all as the document is; with the console's colours and a way back to it."""
-    parts = {"style": "swagger-ui.css", "script": "swagger-ui-bundle.js"}
-    address: Any = SpectacularSwaggerView._swagger_ui_resource  # noqa: SLF001 (its own page asks it too)
-    assets = {name: address(file) for name, file in parts.items()}
+    assets = {"style": static(f"{ASSETS}swagger-ui.css"), "script": static(f"{ASSETS}swagger-ui-bundle.js")}
     return TemplateResponse(request, "console/api_reference.html", assets)
 
 

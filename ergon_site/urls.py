@@ -28,10 +28,9 @@ if apps.is_installed("drf_spectacular"):
     from ergon_site.access.api.schema import SchemaView
     from ergon_site.api_reference import reference
 
-    urlpatterns += [
-        path("api/schema/", SchemaView.as_view(), name="ergon-api-schema"),
-        path("api/docs/", reference, name="ergon-api-reference"),
-    ]
+    urlpatterns.append(path("api/schema/", SchemaView.as_view(), name="ergon-api-schema"))
+    if apps.is_installed("drf_spectacular_sidecar"):
+        urlpatterns.append(path("api/docs/", reference, name="ergon-api-reference"))
 
 handler400 = "ergon_site.access.api.problems.bad_request"
 handler403 = "ergon_site.access.api.problems.forbidden"
