@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.html import format_html
 from unfold.decorators import action, display
 
 from engines import pipelines, transactions
