@@ -1,19 +1,24 @@
 """What ended and what waited over time, from the counters and samples of each minute."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from django.db.models import Max, Sum
+from django.db.models import Aggregate, BigIntegerField, Case, Func, Max, Model, Sum, When
 
 from engines.core import histogram
 from engines.models import Durations, Throughput, WaitingSample, Worker
 from engines.reads.depth import ALL_PIPELINES
 from ergon_site.access.core.charts import Window
 
-SUMS = {"ok": Sum("succeeded"), "bad": Sum("failed"), "most": Max("longest")}
-TOOK = {f"in_{place}": Sum(name) for place, name in enumerate(histogram.COLUMNS)}
+ENDS: dict[str, Aggregate] = {"ok": Sum("succeeded"), "bad": Sum("failed"), "most": Max("longest")}
+TOOK: dict[str, Aggregate] = {f"in_{place}": Sum(name) for place, name in enumerate(histogram.COLUMNS)}
+SAMPLED: dict[str, Aggregate] = {
+    "most": Max("waiting"),
+    "capped": Max(Case(When(is_capped=True, then=1), default=0)),
+    "age": Max("oldest_age"),
+}
 WORKERS = 500
 
 
@@ -41,21 +46,12 @@ class Waited:
 
 def ended(window: Window, pipeline_id: int | None = None) -> list[Ended]:
     """What ended in each step, of one pipeline or of all."""
-    within: dict[str, Any] = {"minute__gte": moment(window.begins), "minute__lt": moment(window.ends)}
-    if pipeline_id is not None:
-        within["pipeline_id"] = pipeline_id
     steps = [Ended() for _ in window.times]
-    rows = Throughput.objects.filter(**within).order_by().values("minute").annotate(**SUMS)
-    for minute, ok, bad, most in rows.values_list("minute", *SUMS):
-        step = steps[window.place(minute.timestamp())]
-        step.succeeded += ok
-        step.failed += bad
-        step.longest = max(step.longest, most)
-    buckets = Durations.objects.filter(**within).order_by().values("minute").annotate(most=Max("longest"), **TOOK)
-    for minute, most, *counts in buckets.values_list("minute", "most", *TOOK):
-        step = steps[window.place(minute.timestamp())]
-        step.longest = max(step.longest, most)
-        step.counts = [known + count for known, count in zip(step.counts, counts, strict=True)]
+    for place, ok, bad, most in _by_step(Throughput, window, ENDS, pipeline_id):
+        steps[place].succeeded, steps[place].failed, steps[place].longest = int(ok), int(bad), most
+    for place, most, *counts in _by_step(Durations, window, {"most": Max("longest"), **TOOK}, pipeline_id):
+        steps[place].longest = max(steps[place].longest, most)
+        steps[place].counts = [int(count) for count in counts]
     return steps
 
 
@@ -71,18 +67,11 @@ def whole(steps: Sequence[Ended]) -> Ended:
 
 def waited(window: Window, pipeline_id: int = ALL_PIPELINES) -> list[Waited | None]:
     """The samples of each step; None where there are none."""
-    within = {"minute__gte": moment(window.begins), "minute__lt": moment(window.ends)}
-    # Of a pipeline in which nothing waits there is no sample: that one was taken, the sample of all tells.
-    samples = WaitingSample.objects.filter(pipeline_id__in={ALL_PIPELINES, pipeline_id}, **within)
     steps: list[Waited | None] = [None] * len(window.times)
-    for of, minute, waiting, is_capped, age in samples.values_list(
-        "pipeline_id", "minute", "waiting", "is_capped", "oldest_age"
-    ):
-        place = window.place(minute.timestamp())
-        step = steps[place] = steps[place] or Waited()
-        if of == pipeline_id:
-            step.waiting, step.oldest_age = max(step.waiting, waiting), max(step.oldest_age, age or 0.0)
-            step.is_capped = step.is_capped or is_capped
+    # Of a pipeline in which nothing waits there is no sample: that one was taken, the sample of all tells.
+    for of in dict.fromkeys((ALL_PIPELINES, pipeline_id)):
+        for place, waiting, is_capped, age in _by_step(WaitingSample, window, SAMPLED, of):
+            steps[place] = Waited(waiting, bool(is_capped), age or 0.0) if of == pipeline_id else Waited()
     return steps
 
 
@@ -97,6 +86,31 @@ def releases(window: Window, pipeline: str | None = None) -> list[Worker]:
             found.append(worker)
         last = worker.release
     return found
+
+
+def _by_step(
+    model: type[Model], window: Window, sums: dict[str, Aggregate], pipeline_id: int | None
+) -> Iterable[tuple[Any, ...]]:
+    """The sums of each step that has rows, behind its place."""
+    rows = model._default_manager.filter(minute__gte=moment(window.begins), minute__lt=moment(window.ends))  # noqa: SLF001
+    rows = rows if pipeline_id is None else rows.filter(pipeline_id=pipeline_id)
+    place = StepOf("minute", begins=window.begins, step=window.step)
+    found: Iterable[tuple[Any, ...]] = rows.order_by().values(place=place).annotate(**sums).values_list("place", *sums)
+    return found
+
+
+class StepOf(Func):
+    """The step of a window that a time is in: the database adds up, whatever the number of minutes."""
+
+    output_field = BigIntegerField()
+
+    def as_postgresql(self, compiler: Any, connection: Any, **_: Any) -> Any:
+        template = "CAST(floor((date_part('epoch', %(expressions)s) - %(begins)d) / %(step)d) AS bigint)"
+        return self.as_sql(compiler, connection, template=template)
+
+    def as_sqlite(self, compiler: Any, connection: Any, **_: Any) -> Any:
+        template = "(CAST(strftime('%%%%s', %(expressions)s) AS integer) - %(begins)d) / %(step)d"
+        return self.as_sql(compiler, connection, template=template)
 
 
 def moment(seconds: float) -> datetime:

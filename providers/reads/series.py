@@ -1,11 +1,14 @@
 """The calls of a capability over time, from the counters of each minute."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from django.db.models import Q
+import orjson
+from django.db.models import Q, TextField
+from django.db.models.functions import Cast
 
 from ergon_site.access.core.charts import Window
 from providers.core import histogram
@@ -14,7 +17,7 @@ from providers.core.events import EventKind
 from providers.models import Gate, ProviderEvent, ProviderMinute
 
 # Of an account that many tenants share there may be more minutes than a page has time for: the newest are read.
-MOST_MINUTES = 20_000
+MOST_MINUTES = 12_000
 EVENTS, MARKED = 500, 50
 
 
@@ -25,11 +28,11 @@ class Called:
     succeeded: int = 0
     failed: int = 0
     refused: int = 0
-    parts: list[Mapping[str, int]] = field(default_factory=list)
+    buckets: Counter[str] = field(default_factory=Counter)
 
     def took(self, *shares: float) -> list[float | None]:
         """Latencies in seconds that these shares of the attempts did not exceed."""
-        buckets = histogram.merged(self.parts)
+        buckets = histogram.merged([self.buckets])
         found = [histogram.percentile(buckets, share) for share in shares]
         return [None if one is None else one / 1000 for one in found]
 
@@ -46,14 +49,14 @@ def called(window: Window, gate: Gate) -> list[Called | None]:
     steps: list[Called | None] = [Called() for _ in window.times]
     place = read = 0
     for minute, attempts, successes, refusals, buckets in rows.values_list(
-        "minute", "attempts", "successes", "refusals", "buckets"
+        "minute", "attempts", "successes", "refusals", Cast("buckets", TextField())
     )[:MOST_MINUTES]:
         read, place = read + 1, window.place(minute * 60)
         step = steps[place] or Called()
         step.succeeded += successes
         step.failed += attempts - successes
         step.refused += refusals
-        step.parts.append(buckets)
+        step.buckets.update(orjson.loads(buckets))
     if read == MOST_MINUTES:
         steps[: place + 1] = [None] * (place + 1)
     return steps
@@ -66,7 +69,7 @@ def whole(steps: Iterable[Called | None]) -> Called:
         sum(step.succeeded for step in known),
         sum(step.failed for step in known),
         sum(step.refused for step in known),
-        [part for step in known for part in step.parts],
+        sum((step.buckets for step in known), Counter()),
     )
 
 
