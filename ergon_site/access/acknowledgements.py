@@ -9,6 +9,7 @@ from ergon_site.access import audit
 from ergon_site.access.core import attention
 from ergon_site.access.core.attention import Acknowledgement, Entry
 from ergon_site.access.core.durations import span
+from ergon_site.access.core.texts import is_storable
 from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.clock import database_time
 from ergon_site.access.models import AcknowledgedItem
@@ -68,7 +69,7 @@ def _keep(entry: Entry, lasting: timedelta, by: str, reason: str) -> Acknowledge
 @transaction.atomic
 def withdraw(key: str, *, by: str, reason: str) -> None:
     """Show an item again."""
-    if not AcknowledgedItem.objects.filter(key=key).delete()[0]:
+    if not is_storable(key) or not AcknowledgedItem.objects.filter(key=key).delete()[0]:
         raise ItemUnknownError(key)
     audit.record(actor=by, action="attention.withdraw", target=_target(key), reason=reason)
 

@@ -23,6 +23,7 @@ from ergon_site.dashboard import engines
 from ergon_site.dashboard.attention import LONGEST_TITLE, MOST_OF_A_KIND, SHOWN_OF_A_KIND, Act, Face, page
 from providers import active_policy, calls, checks, registry
 from providers.core.breaker import BreakerState
+from providers.core.events import NONE, EventKind
 from providers.core.exchange import Who
 from providers.core.policy import ProviderPolicy, StoreFailure
 from providers.models import Gate, ProviderEvent, ProviderPolicyRow
@@ -61,36 +62,34 @@ BEFORE_OPENING = timedelta(minutes=10)
 def rows(now: datetime) -> QuerySet[Any, Any]:
     """The capabilities that need a person: a kind, a key, and each as a text; to be asked for together with others."""
     chosen = Gate.objects.filter(pk__in=health.concerning(now).values("pk")[:MOST_OF_A_KIND])
-    turned = ProviderEvent.objects.filter(**{name: OuterRef(name) for name in Who._fields}, kind="breaker")
-    opened_at = Subquery(turned.filter(from_state="closed").order_by("-id").values("at")[:1])
-    row = Cast(JSONObject(**{name: name for name in READ}, opened_at=opened_at), TextField())
+    events = ProviderEvent.objects.filter(**{name: OuterRef(name) for name in Who._fields}).order_by("-id")
+    opened = events.filter(kind=EventKind.BREAKER.value, from_state=BreakerState.CLOSED.value)
+    forced = events.filter(kind=EventKind.OVERRIDE.value).exclude(to_state=NONE)
+    times = {"opened_at": Subquery(opened.values("at")[:1]), "forced_at": Subquery(forced.values("at")[:1])}
+    row = Cast(JSONObject(**{name: name for name in READ}, **times), TextField())
     return chosen.order_by().annotate(kind=Value("provider"), row=row).values_list("kind", "pk", "row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """A capability that needs attention, and since when its breaker has not been closed."""
+    """A capability that needs attention, and since when its breaker has not been closed, or was forced."""
 
     standing: Standing
-    opened_at: datetime | None
+    since: datetime | None
 
     @property
     def key(self) -> str:
         return f"provider:{self.standing.gate.pk if self.standing.gate else 0}"
-
-    @property
-    def is_open(self) -> bool:
-        return self.standing.state is BreakerState.OPEN
 
 
 def troubles(texts: Iterable[str], now: datetime) -> list[Trouble]:
     found = []
     for text in texts:
         columns = json.loads(text)
-        opened_at = columns.pop("opened_at")
+        opened_at, forced_at = columns.pop("opened_at"), columns.pop("forced_at")
         standing = health.of_row(Gate(**columns), now)
-        is_closed = standing.state is BreakerState.CLOSED
-        found.append(Trouble(standing=standing, opened_at=None if is_closed else _moment(opened_at)))
+        since = forced_at if standing.override else opened_at if standing.state is not BreakerState.CLOSED else None
+        found.append(Trouble(standing=standing, since=_moment(since)))
     return found
 
 
@@ -106,7 +105,7 @@ def items(troubles: Iterable[Trouble]) -> Iterator[Item]:
             severity=_severity(one),
             title=f"{_named(one)}: {_headline(one)}"[:LONGEST_TITLE],
             detail=" ".join([_whose(one), *map(sentence, sentences(one))])[:LONGEST_DETAIL],
-            since=None if one.override else trouble.opened_at,
+            since=trouble.since,
             cause=_cause(trouble),
             shown=Face(
                 address=page("providers_gate_change", key),
@@ -123,7 +122,7 @@ def blocked(troubles: Sequence[Trouble]) -> tuple[dict[int, dict[str, int]], lis
     and an item for what waits in each pipeline. Handlers call under the id of their transaction. The newest calls of a
     few breakers are looked at; what an account of all tenants blocks is not known by its key.
     """
-    not_closed = [one for one in troubles if one.opened_at or one.is_open]
+    not_closed = [one for one in troubles if one.standing.state is not BreakerState.CLOSED]
     chosen = [one for one in not_closed if not one.standing.who.is_account][:SHOWN_OF_A_KIND]
     rows = _blocked_by(chosen)
     groups: dict[int, dict[str, int]] = {}
@@ -144,7 +143,7 @@ def _blocked_by(troubles: Sequence[Trouble]) -> list[tuple[str, str, int, str, i
         return []
     looks, parts, parameters = [], [], list[Any]()
     for place, one in enumerate(troubles):
-        since = (one.opened_at or one.standing.read_at) - BEFORE_OPENING
+        since = (one.since or one.standing.read_at) - BEFORE_OPENING
         looks.append(CALLS.format(place=place, most=LOOKED_AT))
         parameters += [*one.standing.who, connection.ops.adapt_datetimefield_value(since)]
         parts.append(BLOCKED.format(place=place))
@@ -185,10 +184,7 @@ def _severity(one: Standing) -> Severity:
 
 def _cause(trouble: Trouble) -> str:
     """One override or opening; a quota that fills again in its next window is the same."""
-    one = trouble.standing
-    if one.override:
-        return f"{one.override} by {one.override_by} until {one.override_until}"
-    return trouble.opened_at.isoformat() if trouble.opened_at else "quota"
+    return trouble.since.isoformat() if trouble.since else trouble.standing.state.value
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -185,11 +185,18 @@ def test_an_acknowledged_item_is_folded_away_until_it_is_worse(client: Client, h
     client.post(f"/admin/attention/withdraw/?key={key}", DIALOG)
     assert "acknowledged" not in text(client)
     assert "has the key" in client.post(f"/admin/attention/withdraw/?key={key}", DIALOG, follow=True).content.decode()
+    assert client.post("/admin/attention/withdraw/?key=%00", DIALOG).status_code == 302
     client.post(address, DIALOG)
     AcknowledgedItem.objects.update(until=database_time())
     assert "acknowledged" not in text(client)
     client.post(address, DIALOG)
     assert AcknowledgedItem.objects.count() == 1
+    calls.force_open(WHO, by="ada", reason="moving")
+    page = text(client)
+    assert "acknowledged" not in page
+    assert re.search(r"warning rank rank_snapshot: forced open by ada since \d\d:\d\d : ", page)
+    client.post(address, DIALOG)
+    assert "1 acknowledged" in text(client)
     # The same breaker, open once more.
     calls.reset(WHO, by="ada", reason="back")
     break_down(letters[0].uid)
