@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import pytest
+from django.contrib.sessions.models import Session
 from django.utils import timezone
 from playwright.sync_api import Page, Request, Response, expect
 
@@ -76,6 +77,9 @@ def test_a_live_list_keeps_what_its_reader_has_done_and_says_how_fresh_it_is(ins
     heights = inside.locator(".data-row").evaluate_all("all => all.map(one => one.offsetHeight)")
     assert max(heights) <= TWO_LINES
     inside.set_viewport_size({"width": 1280, "height": 800})
+    Session.objects.all().delete()
+    inside.clock.fast_forward(FIVE_SECONDS)
+    expect(inside.locator(".ergon-live")).to_contain_text("Signed out")
 
 
 def keeps_focus_and_place(inside: Page) -> None:
