@@ -48,8 +48,8 @@ def cells(page: str, uid: str) -> dict[str, str]:
 
 
 def test_a_list_refreshes_by_its_rows_alone_and_only_if_they_have_changed(browse: Client) -> None:
-    seed(2000)
-    for query in ("", "?state=failed", "?state=pending", "?pipeline=big&state=succeeded", "?q=nowhere"):
+    seed(1000)
+    for query in ("", "?state=pending", "?q=nowhere"):
         whole = browse.get(LIST + query).content.decode()
         answer = fragment(browse, LIST + query, **{"Accept-Encoding": "gzip"})
         assert len(answer.content) <= LARGEST, query
@@ -189,7 +189,7 @@ def test_columns_are_chosen_by_a_cookie_of_the_list(browse: Client, orders: Any)
 
 
 def test_pages_are_counted_and_exports_stand_above_the_list(browse: Client) -> None:
-    seed(300)
+    seed(160)
 
     def walk(page: str, way: str) -> str:
         found = re.search(rf'href="([^"]+)" rel="{way}"', page)
@@ -232,7 +232,7 @@ def test_running_ones_keep_their_places_while_leases_are_renewed(browse: Client,
     assert re.findall(r'id="(row-\d+)"', records.read(browse, f"{LIST}?state=running")) == before
 
 
-@pytest.mark.parametrize("rows", [2000, pytest.param(200_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("rows", [1000, pytest.param(200_000, marks=pytest.mark.soak)])
 def test_lists_and_their_fragments_take_few_queries_however_many_rows_there_are(browse: Client, rows: int) -> None:
     seed(rows)
     for query in ("", "?state=pending", "?state=running", "?state=failed&pipeline=big"):
