@@ -82,7 +82,8 @@ class Command(EngineCommand):
             raise bulk.BulkError(msg)
         if verb in FINAL:
             self.ask_first(f"this is the {verb} of {min(dry.matched, options['cap']):,}", yes=options["yes"])
-        rate = options["rate"] or (Terms().rate if verb == "replay" else bulk.AT_ONCE)
+        usual = Terms().rate if verb == "replay" else bulk.AT_ONCE
+        rate = usual if options["rate"] is None else options["rate"]
         terms = Terms(canary=options["canary"], rate=rate, cap=options["cap"])
         begun = bulk.begin_selected(verb, selection, terms, by=actor(), reason=options["reason"])
         tell_begun(self, begun, wait=options["wait"])
