@@ -122,6 +122,6 @@ def _deliveries(facts: Mapping[str, Any]) -> str:
 def of_letter(facts: Mapping[str, Any]) -> str:
     """The failure of a dead letter and the decision about it, in one sentence."""
     if facts["state"] == "open":
-        return f"open for {span(facts['age'])}: a {facts['category']} failure in {facts['step']} needs a decision"
+        return f"unresolved for {span(facts['age'])}: a {facts['category']} failure in {facts['step']} needs a decision"
     why = f" (reason: {facts['reason']})" if facts["reason"] else ""
     return f"{facts['state']} by {facts['settled_by']} {span(facts['settled_ago'])} ago{why}"

@@ -116,5 +116,8 @@ def test_the_audit_log_leads_to_what_it_names_and_tells_each_changed_field(
     made = AuditEntry.objects.get(action="api_client.create")
     page = read(browse, f"/admin/access/auditentry/{made.pk}/change/")
     assert "/admin/access/apiclient/" not in page, "an auditor may not see clients"
-    gone = AuditEntryFactory.create(target="pipeline that was")
+    written = AuditEntry.objects.get(action="policy.write", target="policy patient", after__version=2)
+    page = read(browse, f"/admin/access/auditentry/{written.pk}/change/")
+    assert re.search(r"<code>loop.batch.size</code>.*<ins>9</ins>", page, re.DOTALL)
+    gone = AuditEntryFactory.create(target="pipeline that was", after={"changes": [{"changed": {"fields": ["email"]}}]})
     assert "pipeline that was" in read(browse, f"/admin/access/auditentry/{gone.pk}/change/")

@@ -19,7 +19,7 @@ SETTLED = {**LETTER, "state": "replayed", "settled_by": "ada", "settled_ago": 90
 @pytest.mark.parametrize(
     ("facts", "sentence"),
     [
-        (LETTER, "open for 2 h: a TIMEOUT failure in process needs a decision"),
+        (LETTER, "unresolved for 2 h: a TIMEOUT failure in process needs a decision"),
         (SETTLED, "replayed by ada 90 s ago"),
         ({**SETTLED, "reason": "the bank is back"}, "replayed by ada 90 s ago (reason: the bank is back)"),
     ],

@@ -58,11 +58,13 @@ class AuditLogPage(KeysetPage, DetailPage):
         return rows
 
     def details(self, request: HttpRequest, row: AuditEntry) -> dict[str, Any]:
-        both = isinstance(row.before, dict) and isinstance(row.after, dict)
-        changed = differences.changes(row.before or {}, row.after or {})
+        before, after = row.before or {}, dict(row.after or {})
+        # A policy's entry has the changes of its fields as a list of their own; others had a list of another sort once.
+        listed = [one for one in after.pop("changes", None) or [] if isinstance(one, dict) and "path" in one]
+        changed = [*differences.changes(before, after), *listed]
         told = [{**one, **{side: _text(one[side]) for side in ("before", "after") if side in one}} for one in changed]
         places = {re.split(r"[.\[]", one["path"])[0] for one in changed}
-        same = [(name, _text(value)) for name, value in (row.after or {}).items() if name not in places] if both else []
+        same = [(name, _text(value)) for name, value in after.items() if name not in places] if before else []
         address = targets.addresses(request, [row.target]).get(row.target, "")
         return {"entry": row, "address": address, "changes": told, "same": same}
 
