@@ -162,8 +162,8 @@ def status(troubles: Sequence[Trouble]) -> str:
         "{} near or at the end of a quota": sum(health.is_near(one.quota) for one in stands),
     }
     told = ", ".join(text.format(f"{count:,}") for text, count in counts.items() if count)
-    more = " or more" if len(stands) == MOST_OF_A_KIND else ""
-    return f"Capabilities: {told}{more}." if told else "Every breaker is closed, and no quota is nearly used up."
+    least = "at least " if len(stands) == MOST_OF_A_KIND else ""
+    return f"Capabilities: {least}{told}." if told else "Every breaker is closed, and no quota is nearly used up."
 
 
 def _headline(one: Standing) -> str:
