@@ -113,7 +113,7 @@ class LettersPage(ReplayablePage):
         tried, earlier = explain.newest_attempts(record, timelines.shown(request)) if record else ([], 0)
         details = (row.details or {}) | _names(row, tried)
         if record is None:
-            known = [list(timeline.of_letter(row)), *timelines.sources({row.uid})]
+            known = timelines.sources({row.uid})
         else:
             relatives = timeline.relatives_of(record)
             others = timelines.sources(timeline.ids_of(record, relatives), but="engines")

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db import connection
+from django.db.models import Q
 
 from engines.core.states import STAGE_OF, AttemptOutcome, State
 from engines.models import Attempt, DeadLetter, TransactionRecord
@@ -91,7 +92,9 @@ def events(ids: Collection[str]) -> list[Event]:
     # Each id by itself: only so an index has them in their order.
     asked = [("same", f"t.{column} = %s", [one]) for column in columns for one in sorted(ids)]
     found = {one.key: one for one in _select(*_parts(asked, MOST_RELATIVES))}
-    letters = DeadLetter.objects.defer("payload", "traceback", "details").filter(transaction_id__in=found)
+    # Also of what is kept elsewhere: a call to a provider, a fact that a handler read.
+    asked_for = Q(transaction_id__in=found) | Q(uid__in=ids, transaction_id=None)
+    letters = DeadLetter.objects.defer("payload", "traceback", "details").filter(asked_for)[:MOST_RELATIVES]
     told = [event for one in found.values() for event in one.events()]
     told += [event for letter in letters for event in of_letter(letter)]
     return [*told, *_attempts(found)][: MERGED + 1]

@@ -62,7 +62,7 @@ def _artifacts(fact: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _ids(row: Written) -> set[str]:
-    """The ids under which other apps may know of a fact: a handler that reads it has the message id as its own."""
+    """The ids under which engines may know of a fact: a handler that reads it has the message id as its own."""
     known = (row.message_id, row.correlation_id, row.causation_id, getattr(row, "transaction_id", None))
     return {one for one in known if one}
 
@@ -143,7 +143,7 @@ class WrittenPage(KeysetPage, DetailPage):
             "related": _relatives(family.related, names),
             "has_more_related": family.has_more_related,
             "most": lineage.MOST,
-            "timeline": timelines.timeline(request, *timelines.sources(_ids(row))),
+            "timeline": timelines.timeline(request, *timelines.sources(_ids(row), but="providers")),
             "copy": next(iter(_relatives(family.copies, names)), None),
             "related_address": links.facts(buffer, correlation=row.correlation_id or ""),
             "subject_address": links.facts(buffer, subject=row.subject),

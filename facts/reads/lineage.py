@@ -25,10 +25,11 @@ SELECT * FROM (SELECT 'reader' AS relation, '' AS buffer, c.boundary_id, c.curso
  WHERE c.retired_at IS NULL AND c.boundary_id IN ({places}) ORDER BY c.id LIMIT {most}) readers
 """
 PLACES = "SELECT boundary_id FROM (SELECT boundary_id FROM {table} WHERE {condition} LIMIT {most}) {name}"
-# The columns that hold ids of other apps.
+# What other apps may know of a fact: a handler that reads it has the message id as that of its transaction.
+ITSELF = "boundary_id IN (SELECT id FROM facts_boundary) AND message_id = %s"
 KNOWN_BY = {
-    "fact": ("correlation_id", "causation_id", "transaction_id"),
-    "forwardedfact": ("correlation_id", "causation_id"),
+    "fact": ("correlation_id = %s", "causation_id = %s", "transaction_id = %s", ITSELF),
+    "forwardedfact": ("correlation_id = %s", "causation_id = %s", ITSELF),
 }
 BUFFERS = {"fact": Fact, "forwardedfact": ForwardedFact}
 
@@ -83,10 +84,12 @@ def lineage_of(fact: Written, boundaries: Sequence[int]) -> Lineage:
     ]
     if fact.correlation_id:
         asked.append(("related", "correlation_id = %s", [fact.correlation_id]))
+    if fact.causation_id and boundaries:
+        asked.append(_named("cause", fact.causation_id, boundaries))
     found = _find(asked)
     copies = [one for one in found if one.relation == "copy" and one.buffer != fact._meta.model_name]  # noqa: SLF001
     followed = _once(one for one in found if one.relation == "followed")
-    causes, has_more = _causes(fact, boundaries)
+    causes, has_more = _causes(fact, boundaries, _once(one for one in found if one.relation == "cause"))
     shown = {(fact.boundary_id, fact.offset), *(one.place for one in [*followed, *causes])}
     related = [one for one in found if one.relation == "related"]
     others = _once(one for one in related if one.place not in shown)
@@ -94,11 +97,9 @@ def lineage_of(fact: Written, boundaries: Sequence[int]) -> Lineage:
 
 
 def of_ids(ids: Collection[str]) -> tuple[list[Relative], list[Reader]]:
-    """The first facts of these transactions, correlation or causation ids, and who reads their boundaries."""
+    """The first facts of these transactions, message, correlation or causation ids, and who reads their boundaries."""
     # Each id by itself: only so an index has them in their order.
-    asked = [
-        (buffer, f"{column} = %s", one) for buffer, columns in KNOWN_BY.items() for column in columns for one in ids
-    ]
+    asked = [(buffer, condition, one) for buffer, known in KNOWN_BY.items() for condition in known for one in ids]
     parts, places = [], []
     for number, (buffer, condition, _) in enumerate(asked):
         table = BUFFERS[buffer]._meta.db_table  # noqa: SLF001
@@ -115,19 +116,23 @@ def of_ids(ids: Collection[str]) -> tuple[list[Relative], list[Reader]]:
     ]
 
 
-def _causes(fact: Written, boundaries: Sequence[int]) -> tuple[list[Relative], bool]:
-    """Generation by generation; a chain that comes back to itself ends there."""
+def _causes(fact: Written, boundaries: Sequence[int], first: list[Relative]) -> tuple[list[Relative], bool]:
+    """Generation by generation, of which the first is known; a chain that comes back to itself ends there."""
     chain: list[Relative] = []
     seen, wanted = {fact.message_id}, fact.causation_id
-    for _ in range(GENERATIONS):
+    for generation in range(GENERATIONS):
         if not wanted or wanted in seen or not boundaries:
             return chain, False
         seen.add(wanted)
-        marks = ", ".join(["%s"] * len(boundaries))
-        found = _once(_find([("cause", f"boundary_id IN ({marks}) AND message_id = %s", [*boundaries, wanted])]))
+        found = _once(_find([_named("cause", wanted, boundaries)])) if generation else first
         chain += found
         wanted = found[0].causation_id if found else None
     return chain, bool(wanted and wanted not in seen)
+
+
+def _named(relation: str, message_id: str, boundaries: Sequence[int]) -> tuple[str, str, list[Any]]:
+    marks = ", ".join(["%s"] * len(boundaries))
+    return relation, f"boundary_id IN ({marks}) AND message_id = %s", [*boundaries, message_id]
 
 
 def _once(found: Any) -> list[Relative]:

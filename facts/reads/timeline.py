@@ -10,7 +10,7 @@ TITLES = {"fact": "Fact", "forwardedfact": "Forwarded fact"}
 
 
 def events(ids: Collection[str]) -> list[Event]:
-    """The facts that these transactions appended, or that have one of these as their correlation or causation id."""
+    """The facts that these transactions appended or read, or that have one of these as correlation or causation id."""
     found, readers = lineage.of_ids(ids)
     return [_event(one, [reader for reader in readers if reader.reads(one)]) for one in found]
 

@@ -11,11 +11,11 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 import engines
-from engines import policies, schedules, transactions
+from engines import dead_letters, policies, schedules, transactions
 from engines.core.attempt import AttemptRecord
 from engines.core.outcome import Later
 from engines.core.steps import Stage
-from engines.dead_letters import bulk
+from engines.dead_letters import DeadLetterDraft, bulk
 from engines.models import Attempt, DeadLetter, Pipeline, TransactionRecord
 from engines.reads import explain
 from facts import ledger, provisioning
@@ -181,6 +181,21 @@ def test_a_bulk_operation_and_the_transactions_that_it_replayed_know_each_other(
     assert page_of(new) in read(browse, page_of(operation))
     for one in (transactions.find("lost"), new, letter):
         assert page_of(operation) in read(browse, page_of(one)), one
+
+
+def test_a_fact_and_the_dead_letter_of_its_reader_know_each_other(browse: Client) -> None:
+    boundary = BoundaryFactory.create()
+    provisioning.create_consumer("billing", drafts.PLANT, drafts.OFFICE, by="tests")
+    ledger.append(drafts.draft(message_id="released"))
+    known = {"step": "process", "category": "SYSTEM", "error_type": "Gone", "message": "410", "details": {}}
+    (letter,) = dead_letters.record([DeadLetterDraft(source="billing", uid="released", **known)])
+    ledger.confirm("billing", 0)
+    fact = f"/admin/facts/fact/{boundary.pk}-0/change/"
+    page, queries = cost(browse, fact)
+    assert "confirmed by billing" in page
+    assert page_of(letter) in page
+    assert queries <= QUERY_BUDGET
+    assert fact in read(browse, page_of(letter))
 
 
 def test_a_shared_correlation_id_brings_no_strangers(browse: Client, orders: Pipeline) -> None:

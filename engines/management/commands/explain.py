@@ -10,7 +10,7 @@ from ergon_site.access.cli.commands import pretty
 from ergon_site.access.cli.tables import cell_text, printable
 from ergon_site.access.core.durations import span
 
-LEFT_OUT = {"state", "error", "is_ahead_capped", "result_note"}
+LEFT_OUT = {"state", "error", "is_ahead_capped", "result_note", "progress"}
 SPANS = {"paused_for", "lease_ends_in", "running_for", "ended_ago", "due_in"}
 
 

@@ -12,7 +12,7 @@ from ergon_site.access.core.timeline import SHOWN, Event, Line, Link, merge
 
 # Given the ids under which things are known, the events of one app, at most one more than `MERGED`.
 Source = Callable[[Collection[str]], list[Event]]
-ALL = 1000
+ALL = 500
 TONES = {
     **dict.fromkeys(("success", "succeeded"), "good"),
     **dict.fromkeys(("failure", "failed", "dead_letter", "circuit_open"), "bad"),
