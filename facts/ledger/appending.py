@@ -41,7 +41,8 @@ OnConnection: TypeAlias = Callable[[Callable[[Any], int | None]], int | None]
 def append(draft: Draft) -> Appended:
     """Keep a fact. It is confirmed by returning; inside the caller's transaction, by that one's commit."""
     with telemetry.Appending():
-        [given] = _attributed([draft])
+        # What comes over HTTP is prepared already, and of no handler.
+        [given] = [draft] if isinstance(draft, Entry) else _attributed([draft])
         result = _write([given])[0] if connection.in_atomic_block else _group.put(given)
         if isinstance(result, FactError):
             raise result

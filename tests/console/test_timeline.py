@@ -187,7 +187,13 @@ def test_a_fact_and_the_dead_letter_of_its_reader_know_each_other(browse: Client
     boundary = BoundaryFactory.create()
     provisioning.create_consumer("billing", drafts.PLANT, drafts.OFFICE, by="tests")
     ledger.append(drafts.draft(message_id="released"))
-    known = {"step": "process", "category": "SYSTEM", "error_type": "Gone", "message": "410", "details": {}}
+    known: dict[str, Any] = {
+        "step": "process",
+        "category": "SYSTEM",
+        "error_type": "Gone",
+        "message": "410",
+        "details": {},
+    }
     (letter,) = dead_letters.record([DeadLetterDraft(source="billing", uid="released", **known)])
     ledger.confirm("billing", 0)
     fact = f"/admin/facts/fact/{boundary.pk}-0/change/"
