@@ -18,7 +18,8 @@ from providers.models import Gate
 from tests.console import records
 from tests.factories import make_pipeline
 
-pytestmark = pytest.mark.django_db
+# What depends on the database is tested in tests/engines/test_rehearsals.py, on both.
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
 ATTEMPTS, TIMEOUT = "steps.process.retry.max_attempts", "steps.process.retry.timeout"
 QUERY_BUDGET = 12
