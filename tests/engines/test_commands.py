@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -143,11 +144,21 @@ def test_bytes_that_are_no_text_are_refused_in_words() -> None:
 
 
 @pytest.mark.once
-def test_a_database_without_tables_is_told_in_one_line(tmp_path: Any) -> None:
-    answer = manage("status", DATABASE_URL=f"sqlite:///{tmp_path}/empty.sqlite3")
+@pytest.mark.parametrize("command", ["status", "consume", "maintain", "forward"])
+def test_a_database_without_tables_is_told_in_one_line(tmp_path: Any, command: str) -> None:
+    answer = manage(command, DATABASE_URL=f"sqlite:///{tmp_path}/empty.sqlite3")
     assert answer.returncode == 69
-    assert "run manage.py migrate" in answer.stderr
+    assert "the database is not up to date: run manage.py migrate (it is SQLite" in answer.stderr
     assert answer.stderr.count("\n") == 1
+
+
+def test_ids_that_are_there_already_are_not_told_as_new(tmp_path: Path) -> None:
+    make_pipeline()
+    (tmp_path / "lines").write_text('{"payload": 1, "id": "once"}\n{"payload": 2, "id": "twice"}\n')
+    for told in ("2 submitted in", "0 new, 2 already there in"):
+        terminal = Terminal()
+        call_command("submit", "orders", "--input", str(tmp_path / "lines"), stdout=io.StringIO(), stderr=terminal)
+        assert told in terminal.getvalue()
 
 
 @pytest.mark.once
