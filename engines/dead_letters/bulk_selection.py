@@ -18,7 +18,7 @@ from ergon_site.access.keyset import COUNTED, KeysetQuery, ListingError
 # Rows that are named one by one, and groups whose dead letters are meant.
 MOST_SELECTED = 1000
 # Rows that a dry run looks at.
-EXAMINED = 2000
+EXAMINED = 1000
 LONGEST_WORD = 1100
 LONGEST_NAME = 300
 EXPORT = "export"

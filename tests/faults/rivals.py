@@ -47,13 +47,13 @@ def perform(part: Callable[[Meeting], None], together: Any) -> None:
 
 
 def bulk(operation_id: str) -> Sequence[Any]:
-    """A bulk operation on a group, while two people settle letters of that group from the other end."""
+    """A bulk operation, while two people settle the same letters from the other end."""
     from engines import dead_letters, transactions
     from engines.dead_letters import bulk as operations
     from engines.models import BulkOperation, DeadLetter
 
     operation = BulkOperation.objects.get(pk=operation_id)
-    letters = list(DeadLetter.objects.filter(group=operation.group_id).order_by("-pk").values_list("pk", flat=True))
+    letters = list(DeadLetter.objects.order_by("-pk").values_list("pk", flat=True))
 
     def advance(meet: Meeting) -> None:
         meet()

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from engines import dead_letters, pipelines
 from engines.dead_letters import bulk
-from engines.dead_letters.bulk import Terms
+from engines.dead_letters.bulk import Selection, Terms
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Pipeline, Throughput, TransactionRecord
 from engines.transactions.errors import PipelineUnknownError
 from ergon_site.access.database.calls import retry_conflicts
@@ -65,6 +65,28 @@ def open_letters(count: int) -> DeadLetterGroup:
 @pytest.mark.parametrize("verb", ["discard", "replay"])
 def test_a_bulk_operation_and_people_who_settle_the_same_letters_do_not_get_in_each_others_way(verb: str) -> None:
     settle_from_both_ends(verb, LETTERS)
+
+
+@short
+@pytest.mark.parametrize(("verb", "kind"), [("discard", "dead_letter"), ("replay", "transaction")])
+def test_selected_rows_of_several_groups_and_people_do_not_get_in_each_others_way(verb: str, kind: str) -> None:
+    pipeline = make_pipeline()
+    for message in ("no such customer", "no such account", "no such bank", "no such country"):
+        submit(pipeline, 20)
+        assert settle(claim(pipeline, 20), failed(message)) == []
+    column = "pk" if kind == "dead_letter" else "transaction_id"
+    keys = tuple(DeadLetter.objects.values_list(column, flat=True))
+    before = deadlocks()
+    operation = bulk.begin_selected(verb, Selection(kind=kind, keys=keys), Terms(rate=500.0), by="grace", reason="x")
+    BulkOperation.objects.update(moved_at=timezone.now() - timedelta(minutes=1))
+    assert play("bulk", operation.pk) == []
+    assert deadlocks() == before
+    operation.refresh_from_db()
+    mine = DeadLetter.objects.filter(settled_by="grace").count()
+    assert (operation.state, operation.done, operation.skipped) == ("done", mine, 80 - mine)
+    assert operation.items.count() == 80
+    assert set(DeadLetterGroup.objects.values_list("open_count", "state")) == {(0, "resolved")}
+    assert TransactionRecord.objects.filter(replay_of__isnull=False).count() == (80 if verb == "replay" else 0)
 
 
 @pytest.mark.soak

@@ -170,7 +170,9 @@ class SelectablePage(ConsolePage):
     def _ask(self, request: HttpRequest, act: BulkAct, selection: Any, listed: str) -> HttpResponse:
         bulk, is_sent = bulk_verbs(), "_form_submitted" in request.POST
         dry = bulk.dry_run(act.verb, selection)
-        count = f"{dry.matched:,}{'+' if dry.is_capped else ''}"
+        # Where every row was looked at, those that would be skipped are not counted.
+        number = dry.would if dry.would and dry.examined >= dry.matched and not dry.is_capped else dry.matched
+        count = f"{number:,}{'+' if dry.is_capped else ''}"
         one, many = bulk.nouns_of(act.verb, selection)
         noun, is_across = one if count == "1" else many, ACROSS in request.POST
         shown = {"dry": dry, "act": act, "selection": selection, "count": count, "is_across": is_across}
@@ -179,7 +181,8 @@ class SelectablePage(ConsolePage):
         if form.is_valid():
             terms, why = bulk.Terms(**form.terms()), form.cleaned_data["reason"]
             operation = bulk.begin_selected(act.verb, selection, terms, by=actor(request), reason=why)
-            messages.success(request, "Started. This page shows its progress.")
+            told = "Ready to be downloaded." if act is EXPORT else "Started. This page shows its progress."
+            messages.success(request, told)
             return _lead(request, reverse("ergon:engines_bulkoperation_change", args=[operation.pk]))
         title = f"{act.title} {count} {noun}"
         context: dict[str, Any] = {
