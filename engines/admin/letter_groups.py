@@ -17,8 +17,8 @@ from engines.admin.forms import GroupForm, ReplayGroupForm
 from engines.admin.parts import Act, CategoryFilter, ListedPage
 from engines.core import allowed_actions
 from engines.core.states import GroupState
-from engines.dead_letters import bulk
-from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, DeadLetterHour
+from engines.dead_letters import bulk, bulk_replays
+from engines.models import DeadLetter, DeadLetterGroup, DeadLetterHour
 from engines.reads import letter_groups as reads
 from engines.reads.dead_letters import find_groups, list_groups
 from ergon_site.access import keyset
@@ -96,19 +96,10 @@ def _outcomes(outcomes: reads.Outcomes) -> str:
     named = {
         "succeeded": outcomes.succeeded,
         "failed again": outcomes.failed,
-        "not ended yet": outcomes.running,
+        "still running": outcomes.running,
         "no longer kept": outcomes.unknown,
     }
     return ", ".join(f"{count:,} {word}" for word, count in named.items() if count)
-
-
-def _told(operation: BulkOperation, outcomes: reads.Outcomes) -> str:
-    """What a bulk operation did, and what came of it."""
-    verb = "replayed" if operation.verb == "replay" else "discarded"
-    ends = _outcomes(outcomes)
-    rest = {"skipped": operation.skipped, "refused": operation.failed}
-    more = "".join(f", {count:,} {word}" for word, count in rest.items() if count)
-    return f"{operation.done:,} {verb}{f' ({ends})' if ends else ''}{more}"
 
 
 def _singles(tried: reads.Tried) -> str:
@@ -192,7 +183,7 @@ class GroupsPage(ListedPage):
         at = request.GET.get("at", "")
         found = keyset.paginate(reads.members(row), size=SHOWN, at=at)
         tried = reads.tried_before(row)
-        operation = tried.operations[0][0] if tried.operations else None
+        operation = tried.operations[0] if tried.operations else None
         busy = operation.state if operation and operation.state in {"running", "paused"} else None
         acting, state = allowed_actions.of_acting_on_all(row.open_count, busy), GroupState(row.state)
         deciding = {act: allowed_actions.of_deciding(state, wanted) for act, wanted in DECISIONS.items()}
@@ -201,7 +192,10 @@ class GroupsPage(ListedPage):
             "group": row,
             "spark": sparkline(with_trends([row])[0].trend),
             "members": found,
-            "operations": [{"row": one, "told": _told(one, outcomes)} for one, outcomes in tried.operations],
+            "operations": [
+                {"row": one, "told": bulk_replays.tally(one, one.replays)}
+                for one in bulk_replays.with_figures(tried.operations)
+            ],
             "singles": _singles(tried),
             "replays": [{"letter": letter, "state": word} for letter, word in tried.replays],
             "bar": bar(*(act.button(request, row, why) for act, why in refusals.items())),

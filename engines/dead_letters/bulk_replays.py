@@ -1,8 +1,10 @@
 """How the replays of bulk operations end: counted as they end, and kept when what was replayed is deleted later."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from django.db.models import OuterRef, Subquery
 
 from engines.core.states import State
 from engines.dead_letters.replayers import replayer_of
@@ -61,8 +63,10 @@ def figures_of(operations: Iterable[BulkOperation]) -> dict[int, Replays]:
     runs = [pk for pk, one in replaying.items() if counted(one).running]
     seen: defaultdict[int, Counter[str]] = defaultdict(Counter)
     if runs:
-        items = list(_running(runs)[:AT_ONCE])
-        ends = ends_of(items)
+        state = TransactionRecord.objects.filter(uid=OuterRef("note")).values("state")
+        items = list(_running(runs).annotate(state=Subquery(state))[:AT_ONCE])
+        states = {item.note: item.state for item in items if item.state is not None}
+        ends = _ends(items, states)
         for item in items:
             if item.pk in ends:
                 seen[item.operation_id][ends[item.pk]] += 1
@@ -107,7 +111,11 @@ def follow(operation: BulkOperation) -> bool:
 
 def ends_of(items: Sequence[BulkItem]) -> dict[int, str]:
     """The ends of those replays that have ended, by the keys of their items."""
-    states = dict(TransactionRecord.objects.filter(uid__in=[item.note for item in items]).values_list("uid", "state"))
+    found = TransactionRecord.objects.filter(uid__in=[item.note for item in items])
+    return _ends(items, dict(found.values_list("uid", "state")))
+
+
+def _ends(items: Sequence[BulkItem], states: Mapping[str, int]) -> dict[int, str]:
     found = {
         item.pk: ENDS[State(states[item.note])]
         for item in items

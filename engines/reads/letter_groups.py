@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from django.db.models import Exists, OuterRef, Q, TextField
+from django.db.models import Exists, OuterRef, Q, Subquery, TextField
 from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Cast, Length
 
@@ -27,10 +27,9 @@ from ergon_site.access.keyset import KeysetQuery
 COMPARED = 20
 LARGEST_COMPARED = 64 * 1024
 ASKED = 5
-# Decisions about members that are followed up: the last ones, bulk operations, and replays of these.
+# Decisions about members that are followed up: the last ones, and bulk operations.
 DECISIONS = 200
 OPERATIONS = 5
-FOLLOWED = 2000
 SHOWN = 5
 
 
@@ -63,7 +62,7 @@ class Outcomes(NamedTuple):
 class Tried(NamedTuple):
     """Earlier decisions about members: in bulk, and one by one."""
 
-    operations: list[tuple[BulkOperation, Outcomes]]
+    operations: list[BulkOperation]
     replays: list[tuple[DeadLetter, str]]
     outcomes: Outcomes
     discarded: int
@@ -145,34 +144,23 @@ def _versions(keys: Sequence[Any]) -> list[tuple[str, int]]:
 
 def tried_before(group: DeadLetterGroup) -> Tried:
     """The last bulk operations, and the last decisions about single members, with what came of them."""
-    operations = list(group.operations.order_by("-pk")[:OPERATIONS])
-    replaying = [operation.pk for operation in operations if operation.verb == "replay"]
-    items = BulkItem.objects.filter(result="done").order_by()
-    done = items.filter(operation_id__in=replaying).values_list("operation_id", "note")
-    started = list(done[:FOLLOWED]) if replaying else []
     settled = group.letters.filter(settled_at__isnull=False).order_by("-settled_at")
     fields = ("uid", "state", "settled_at", "settled_by", "replayed_as", "group_id")
-    is_in_bulk = Exists(items.filter(letter_id=OuterRef("pk")))
-    letters: list[Any] = list(settled.only(*fields).annotate(is_in_bulk=is_in_bulk)[:DECISIONS])
+    told = {
+        "is_in_bulk": Exists(BulkItem.objects.filter(result="done", letter_id=OuterRef("pk"))),
+        "end": Subquery(TransactionRecord.objects.filter(uid=OuterRef("replayed_as")).values("state")),
+    }
+    letters: list[Any] = list(settled.only(*fields).annotate(**told)[:DECISIONS])
     single = [letter for letter in letters if not letter.is_in_bulk]
     replays = [letter for letter in single if letter.state == LetterState.REPLAYED.value]
-    states = _states({*(letter.replayed_as for letter in replays), *(uid for _, uid in started)})
-    by_operation: dict[int, list[str]] = {}
-    for operation_id, uid in started:
-        by_operation.setdefault(operation_id, []).append(states.get(uid, ""))
+    ends = ["" if letter.end is None else State(letter.end).word for letter in replays]
     return Tried(
-        [(operation, _outcomes(by_operation.get(operation.pk, ()))) for operation in operations],
-        [(letter, states.get(letter.replayed_as, "")) for letter in replays[:SHOWN]],
-        _outcomes(states.get(letter.replayed_as, "") for letter in replays),
+        list(group.operations.order_by("-pk")[:OPERATIONS]),
+        list(zip(replays, ends, strict=True))[:SHOWN],
+        _outcomes(ends),
         len(single) - len(replays),
         len(letters) == DECISIONS,
     )
-
-
-def _states(ids: Iterable[str]) -> dict[str, str]:
-    asked = list(ids)
-    rows = TransactionRecord.objects.filter(uid__in=asked).order_by().values_list("uid", "state") if asked else []
-    return {uid: State(state).word for uid, state in rows}
 
 
 def _outcomes(words: Iterable[str]) -> Outcomes:

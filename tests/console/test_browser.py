@@ -171,7 +171,7 @@ def test_a_person_triages_a_dead_letter(inside: Page) -> None:
     letter = records.fail(orders, payload, records.failure("slow"), records.failure("IBAN 7 is wrong"))
     inside.goto("/admin/")
     inside.get_by_role("link", name="1 failed with ConnectionError: IBAN # is wrong").click()
-    inside.get_by_role("link", name=letter.uid).click()
+    inside.get_by_role("link", name=letter.uid).first.click()
     expect(inside.get_by_text("needs a decision")).to_be_visible()
     expect(inside.get_by_text("attempt 2 of 2")).to_be_visible()
     assert fits(inside)
@@ -184,7 +184,7 @@ def test_a_person_triages_a_dead_letter(inside: Page) -> None:
     expect(inside.locator("ins")).to_have_text('"DE89"')
     assert fits(inside)
     inside.get_by_role("button", name="Replay with this payload").click()
-    expect(inside.get_by_role("heading", name="Lineage")).to_be_visible()
+    expect(inside.get_by_role("heading", name="Edited payload")).to_be_visible()
     expect(inside.locator("del")).to_have_text('"DE00"')
     inside.get_by_role("link", name=letter.uid).click()
     inside.get_by_role("link", name="its dead letter is replayed").click()
@@ -204,11 +204,11 @@ def test_a_group_is_replayed_and_followed(inside: Page) -> None:
     expect(inside.get_by_text("Running: 0 of 3 dead letters.")).to_be_visible()
     bulk.advance()
     inside.clock.fast_forward(5000)
-    expect(inside.get_by_text("Running: 3 of 3 dead letters.")).to_be_visible()
+    expect(inside.get_by_text("Running: 3 of 3 dead letters; 3 still running.")).to_be_visible()
     inside.get_by_role("button", name="Pause", exact=True).click()
     inside.get_by_label("Reason").fill("enough for today")
     inside.get_by_role("dialog").get_by_role("button", name="Pause the bulk operation").click()
-    expect(inside.get_by_text("Paused: 3 of 3 dead letters.")).to_be_visible()
+    expect(inside.get_by_text("Paused: 3 of 3 dead letters; 3 still running.")).to_be_visible()
 
 
 def test_a_list_refreshes_itself_and_says_when_it_cannot(inside: Page) -> None:

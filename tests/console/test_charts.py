@@ -156,7 +156,7 @@ def test_what_waited_is_told_at_its_most_with_gaps_where_there_are_no_samples(
     browse: Client, orders: Pipeline, now: datetime
 ) -> None:
     nothing = read(browse, "engines", range="15min")
-    assert summary(nothing, "Backlog") == "No samples: manage.py maintain takes one a minute."
+    assert summary(nothing, "Backlog") == "No samples: the command maintain takes one a minute."
     assert set(lines(nothing, "Backlog")["waiting"]) == {None}
     transactions.submit_many("orders", [{"payload": {}, "available_at": now - 7 * MINUTE} for _ in range(5)])
     depth.sample()

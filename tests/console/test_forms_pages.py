@@ -118,7 +118,7 @@ def test_a_rehearsal_is_shown_when_it_is_done_and_kept_with_the_version(browse: 
     assert PolicyRehearsal.objects.get() == asked
     PolicyRehearsal.objects.update(created_at=timezone.now() - timedelta(seconds=30))
     late = browse.get(part).content.decode()
-    assert "check that manage.py maintain runs" in late
+    assert "check that the command <code>maintain</code> runs" in late
     assert 'every 5s"' in late
     rehearsals.advance()
     with CaptureQueriesContext(connection) as queries:

@@ -71,7 +71,7 @@ def test_a_group_says_what_was_tried_before_and_how_it_went(browse: Client, orde
     records.run(orders, Success(None))
     page, queries = cost(browse, group_id)
     assert "2 replayed one by one: 1 succeeded, 1 failed again; 1 discarded." in page
-    assert "3 replayed (1 succeeded, 2 not ended yet)" in page
+    assert "3 replays started: 1 succeeded, 0 failed again, 2 still running" in page
     assert "Replay by bob</a>" in page
     assert "the bank is back" in page
     assert operation.group is not None

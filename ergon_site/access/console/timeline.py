@@ -7,20 +7,16 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.module_loading import import_string
 
 from ergon_site.access import conf
+from ergon_site.access.console import states
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.timeline import SHOWN, Event, Line, Link, merge
 
 # Given the ids under which things are known, the events of one app, at most one more than `MERGED`.
 Source = Callable[[Collection[str]], list[Event]]
 ALL = 500
-TONES = {
-    **dict.fromkeys(("success", "succeeded"), "good"),
-    **dict.fromkeys(("failure", "failed", "dead_letter", "circuit_open"), "bad"),
-    **dict.fromkeys(("cut", "cancelled", "retry", "rate_limited"), "warning"),
-    "running": "busy",
-}
-
-KINDS = {"dead letter": "bad", "due": "next"}
+# Whose states the outcomes of an event are.
+STATES = {"attempt": "attempt", "call": "provider attempt", "relative": "transaction", "end": "transaction"}
+COLOURS = {"dead letter": "bad", "due": "next"}
 
 
 def sources(ids: Collection[str], *, but: str = "") -> list[list[Event]]:
@@ -48,14 +44,15 @@ def timeline(request: Any, *events: Sequence[Event], left_out: int = 0) -> dict[
 
 def _line(line: Line, here: str) -> dict[str, Any]:
     event, after = line.event, line.after
+    kind = STATES[event.kind] if event.outcome else ""
     address = _address(event.target)
     return {
         "event": event,
         "bar": line.bar,
         "after": f"+{span(after)}" if after > 0 else "",
         "took": "" if event.duration is None else span(event.duration),
-        "tone": TONES.get(event.outcome) or KINDS.get(event.kind, "plain"),
-        "outcome": event.outcome.replace("_", " "),
+        "colour": states.colour(event.outcome, kind) if kind else COLOURS.get(event.kind, "plain"),
+        "outcome": states.tag(event.outcome, kind) if kind else "",
         "address": address if address != here else "",
         "links": [{"text": link.text, "address": _address(link)} for link in event.links],
     }
