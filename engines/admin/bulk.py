@@ -13,7 +13,7 @@ from unfold.decorators import display
 from engines.admin.parts import Act, ListedPage
 from engines.core import allowed_actions
 from engines.dead_letters import bulk, bulk_replays
-from engines.models import BulkItem, BulkOperation
+from engines.models import BulkItem, BulkOperation, TransactionRecord
 from engines.reads import dead_letters as lists
 from ergon_site.access import keyset
 from ergon_site.access.bulk_kinds import bulk_kinds
@@ -72,7 +72,10 @@ def items_of(operation: BulkOperation, found: Any) -> Any:
     """A page of results, each with the address of its row and how its replay ended."""
     kind, is_there = bulk_kinds().get(operation.kind), operation.verb != "sweep"
     bulk_replays.with_outcomes(operation, found.rows)
+    replayed = [item.note for item in found.rows if item.outcome]
+    replays = dict(TransactionRecord.objects.filter(uid__in=replayed).values_list("uid", "pk")) if replayed else {}
     for item in found.rows:
+        item.replay = replays.get(item.note)
         item.name = item.label or (item.letter.uid if item.letter else item.target)
         key = item.letter_id or item.target
         item.address = ""

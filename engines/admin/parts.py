@@ -38,11 +38,12 @@ def attempts(told: Iterable[dict[str, Any]], pipeline: Pipeline | None) -> list[
         {
             **one,
             "trace": trace_link(one["trace_id"]),
-            "details": details_title(pipeline, one["error_type"], one["traceback"]),
-            "label": f"Traceback of {one['step']} attempt {one['number']}, delivery {one['delivery']}",
+            "details": title,
+            "label": f"{title} of {one['step']} attempt {one['number']}, delivery {one['delivery']}",
             "frames": frames(one["traceback"]),
         }
         for one in told
+        for title in [details_title(pipeline, one["error_type"], one["traceback"])]
     )
 
 

@@ -19,13 +19,13 @@ NONE = "no change"
 
 
 class Figure(NamedTuple):
-    """A number as recorded and as rehearsed; `is_worse` None where it is neither better nor worse, or unknown."""
+    """A number as recorded and as rehearsed, and whether that is `better`, `worse` or `neither`, which may be unknown."""
 
     name: str
     recorded: str
     rehearsed: str
     change: str
-    is_worse: bool | None = None
+    way: str = "neither"
 
 
 def figures(told: Rehearsal) -> list[Figure]:
@@ -46,7 +46,7 @@ def figures(told: Rehearsal) -> list[Figure]:
             f"{before.dead_letters:,}",
             f"{fewest:,} to {most:,}" if unknown else f"{fewest:,}",
             _range(low, high),
-            is_worse=True if low > 0 else False if high < 0 else None,
+            way="worse" if low > 0 else "better" if high < 0 else "neither",
         ),
         Figure(
             "Waited between attempts",

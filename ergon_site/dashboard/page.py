@@ -14,7 +14,7 @@ from engines.conf import settings as engine_settings
 from ergon_site.access.console.buttons import Button, bar, button
 from ergon_site.access.console.pages import holds
 from ergon_site.access.console.targets import addresses
-from ergon_site.access.core.attention import Entry, Item, Others, Severity, shorten
+from ergon_site.access.core.attention import Entry, Item, Others, shorten
 from ergon_site.access.core.roles import Right
 from ergon_site.access.models import AuditEntry
 from ergon_site.dashboard import attention, badges, charts, engines, reading
@@ -26,7 +26,6 @@ if HAS_FACTS:
 
 RECENT = 8
 HOURS = 2 * engines.LAST_HOUR
-TAGS = {Severity.NOTICE: "plain", Severity.WARNING: "warning", Severity.CRITICAL: "bad"}
 OTHERS = {"group": "kinds of failure"}
 
 
@@ -84,7 +83,6 @@ def _entry(request: HttpRequest, entry: Entry, now: datetime) -> dict[str, Any]:
         "buttons": [*top["buttons"], own, *(one for part in parts for one in part["buttons"])],
         "own_buttons": [*top["buttons"], own],
         "severity": entry.severity.word,
-        "tag": TAGS[entry.severity],
         "summary": entry.summary,
         "consequences": parts,
         "unlisted": len(entry.consequences) - len(listed),

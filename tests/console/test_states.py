@@ -23,8 +23,8 @@ from providers.reads.lists import OFFERED
 from tests.console import records
 
 ROOT = Path(__file__).parents[2]
-# A state or its colour that is written out, or chosen with a condition: both belong into the table.
-WRITTEN = re.compile(r"ergon-(?:tag|says)-(?!\{\{ [\w.]+\|colour:)|ergon-tag(?![-\w])(?! ergon-tag-)")
+# A state's colour that is written out, or chosen with a condition: it belongs into the table.
+WRITTEN = re.compile(r"ergon-(?:tag|says)-(?!\{\{ [\w.]+(?:\|colour:|\ \}))|ergon-tag(?![-\w])(?! ergon-tag-)")
 WORDS: dict[str, Sequence[str]] = {
     "transaction": [state.word for state in State],
     "attempt": [outcome.name.lower() for outcome in AttemptOutcome],
@@ -82,3 +82,5 @@ def test_lists_show_labels_and_addresses_keep_the_words_of_rows(browse: Client) 
     shown = records.read(browse, "/admin/engines/deadletter/?state=open")
     assert '<span class="ergon-tag ergon-tag-bad">unresolved</span>' in shown
     assert '<option value="open" selected>Unresolved</option>' in shown
+    operations = records.read(browse, "/admin/engines/bulkoperation/")
+    assert re.findall(r'<option value="(\w+)"', operations) == [state for state, _ in BulkOperation.STATES]

@@ -106,6 +106,17 @@ STATES: Mapping[str, Mapping[str, Shown]] = {
         "unconfigured": Shown("not configured here", Colour.WARNING),
     },
     "policy version": {"active": ACTIVE},
+    # Of a figure in a rehearsal.
+    "change": {
+        "better": Shown("better", Colour.GOOD),
+        "worse": Shown("worse", Colour.BAD),
+        "neither": Shown("neither", Colour.PLAIN),
+    },
+    "attention": {
+        "critical": Shown("critical", Colour.BAD),
+        "warning": Shown("warning", Colour.WARNING),
+        "notice": Shown("notice", Colour.PLAIN),
+    },
     "breaker": {
         "closed": Shown("closed", Colour.GOOD),
         "half_open": Shown("half open", Colour.WARNING),
