@@ -19,7 +19,7 @@ NONE = "no change"
 
 
 class Figure(NamedTuple):
-    """A number as recorded and as rehearsed, and whether that is `better`, `worse` or `neither`, which may be unknown."""
+    """A number as recorded and as rehearsed; the way it goes is `better`, `worse`, or `neither` or unknown."""
 
     name: str
     recorded: str
