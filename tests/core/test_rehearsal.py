@@ -312,9 +312,9 @@ def test_the_figures_say_what_is_known_and_what_is_not() -> None:
     one = rehearse([dead, dead, fine, None], Terms.of(after))
     assert (one.transactions, one.left_out, one.changed, one.maybe_saved, one.at_risk) == (3, 1, 2, 2, 0)
     assert [tuple(figure) for figure in rehearsal_report.figures(one)] == [
-        ("Attempts", "7", "at least 9", "at least 2 more", None),
-        ("Dead letters", "2", "0 to 2", "0 to 2 fewer", None),
-        ("Waited between attempts", "6 s", "at least 28 s", "at least 22 s longer", None),
+        ("Attempts", "7", "at least 9", "at least 2 more", "neither"),
+        ("Dead letters", "2", "0 to 2", "0 to 2 fewer", "neither"),
+        ("Waited between attempts", "6 s", "at least 28 s", "at least 22 s longer", "neither"),
     ]
     assert rehearsal_report.sentences(one) == ["2 transactions would have been tried a fourth time: outcome unknown."]
     assert one.examples == {"dead_letters": (), "unknown": ("t-1", "t-1")}
@@ -375,7 +375,7 @@ def test_handlers_and_mixed_changes_are_told_as_well() -> None:
     ]
     assert [one.change for one in rehearsal_report.figures(told)[:2]] == ["at most 2 fewer", "2 fewer to 1 more"]
     better = replace(told, maybe_saved=0, at_risk=0, unknown=())
-    assert rehearsal_report.figures(better)[1].is_worse is False
+    assert rehearsal_report.figures(better)[1].way == "better"
     assert "nothing to rehearse with" in rehearsal_report.sentences(Rehearsal())[0]
     assert rehearsal_report.unrehearsed(["loop.batch.size", "steps.process.retry.timeout"]) == ["loop.batch.size"]
 
