@@ -36,6 +36,7 @@ from engines.models import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup
 from engines.reads import blockers
 from ergon_site.access import audit, keyset
 from ergon_site.access.bulk_kinds import BulkKind
+from ergon_site.access.core.search_terms import PAYLOAD
 from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.clock import database_time
 
@@ -187,7 +188,7 @@ def _write_down(operation: BulkOperation, about: dict[str, Any]) -> None:
 
 def _shown(where: Mapping[str, str]) -> dict[str, str]:
     """The words of a filter for the log, which holds nothing of payloads."""
-    return {word: value.partition(":")[0] if value.startswith("payload.") else value for word, value in where.items()}
+    return {word: "…" if word.startswith(PAYLOAD) else value for word, value in where.items()}
 
 
 @retry_conflicts

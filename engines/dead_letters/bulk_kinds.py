@@ -1,6 +1,6 @@
 """What bulk operations of the engines act on: transactions, dead letters and their groups, pipelines, schedules."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.db.models import Q, QuerySet
@@ -18,6 +18,7 @@ from engines.reads.transactions import HEAVY, list_transactions
 from engines.schedules import ScheduleUnknownError
 from engines.transactions import NotFinishedError, NotPendingError, PipelineUnknownError, TransactionUnknownError
 from ergon_site.access.bulk_kinds import BulkKind, BulkVerb
+from ergon_site.access.core.search_terms import PAYLOAD
 from ergon_site.access.keyset import KeysetQuery
 
 DECISIONS = {"mute": GroupState.MUTED, "resolve": GroupState.RESOLVED, "reopen": GroupState.OPEN}
@@ -142,7 +143,7 @@ def _pausable(rows: Callable[[], QuerySet[Any]]) -> Callable[[Mapping[str, str]]
     return find
 
 
-def _kept(words: Iterable[str]) -> frozenset[str]:
+def _kept(*words: str) -> frozenset[str]:
     return frozenset({*words, "q"})
 
 
@@ -150,7 +151,10 @@ TRANSACTIONS = BulkKind(
     name="transaction",
     rows=_transactions,
     find=_find_transactions,
-    words=_kept(("state", "pipeline", "category", "age", "ended", "worker", "correlation")),
+    words=_kept(
+        *("state", "pipeline", "category", "age", "ended", "worker", "correlation"),
+        *("error", "after", "before", PAYLOAD),
+    ),
     key="uid",
     verbs={"replay": _replay_transaction, "cancel": _cancel_transaction},
     refusals=_refusals_of_transactions,
@@ -162,7 +166,7 @@ LETTERS = BulkKind(
     name="dead_letter",
     rows=_letters,
     find=lambda asked: _whole(list_letters(asked)),
-    words=_kept(("state", "source", "category", "group")),
+    words=_kept("state", "source", "category", "group", "error"),
     key="pk",
     verbs={"replay": _replay_letter, "discard": _discard_letter},
     refusals=_refusals_of_letters,
@@ -176,7 +180,7 @@ GROUPS = BulkKind(
     name="dead_letter_group",
     rows=DeadLetterGroup.objects.all,
     find=list_groups,
-    words=_kept(("state", "source", "category")),
+    words=_kept("state", "source", "category", "error"),
     key="pk",
     verbs={verb: _decide(state) for verb, state in DECISIONS.items()},
     refusals=_refusals_of_groups,
@@ -190,7 +194,7 @@ PIPELINES = BulkKind(
     name="pipeline",
     rows=Pipeline.objects.all,
     find=_pausable(Pipeline.objects.all),
-    words=_kept(("state",)),
+    words=_kept("state"),
     key="name",
     verbs={"pause": _turn(pipelines.pause), "resume": _turn(pipelines.resume)},
     refusals=_refusals_of_turning,
@@ -202,7 +206,7 @@ SCHEDULES = BulkKind(
     name="schedule",
     rows=Schedule.objects.all,
     find=_pausable(Schedule.objects.all),
-    words=_kept(("state",)),
+    words=_kept("state"),
     key="name",
     verbs={"pause": _turn(schedules.pause), "resume": _turn(schedules.resume)},
     refusals=_refusals_of_turning,

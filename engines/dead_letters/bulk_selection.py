@@ -12,6 +12,7 @@ from engines.core.states import LetterState
 from engines.models import BulkOperation, DeadLetterGroup
 from ergon_site.access import keyset
 from ergon_site.access.bulk_kinds import BulkKind, bulk_kinds
+from ergon_site.access.core.search_terms import PAYLOAD
 from ergon_site.access.core.texts import is_key, is_storable
 from ergon_site.access.keyset import COUNTED, KeysetQuery, ListingError
 
@@ -82,8 +83,10 @@ def checked(verb: str, selection: Selection) -> BulkKind:
             raise BulkError(msg)
         return kind
     for word, value in selection.where.items():
-        if word not in kind.words or len(value) > LONGEST_WORD or not is_storable(value):
-            msg = f"{kind.nouns} are filtered by {', '.join(sorted(kind.words))}, in short texts; not by {word!r}"
+        name = PAYLOAD if word.startswith(PAYLOAD) else word
+        if name not in kind.words or max(len(word), len(value)) > LONGEST_WORD or not is_storable(word + value):
+            known = ", ".join(f"{one}path" if one == PAYLOAD else one for one in sorted(kind.words))
+            msg = f"{kind.nouns} are filtered by {known}, in short texts; not by {word!r}"
             raise BulkError(msg)
     return kind
 
