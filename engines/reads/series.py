@@ -13,7 +13,10 @@ from engines.reads.depth import ALL_PIPELINES
 from ergon_site.access.core.charts import Window
 
 ENDS: dict[str, Aggregate] = {"ok": Sum("succeeded"), "bad": Sum("failed"), "most": Max("longest")}
-TOOK: dict[str, Aggregate] = {f"in_{place}": Sum(name) for place, name in enumerate(histogram.COLUMNS)}
+TOOK: dict[str, Aggregate] = {
+    "most": Max("longest"),
+    **{f"in_{place}": Sum(name) for place, name in enumerate(histogram.COLUMNS)},
+}
 SAMPLED: dict[str, Aggregate] = {
     "most": Max("waiting"),
     "capped": Max(Case(When(is_capped=True, then=1), default=0)),
@@ -49,7 +52,7 @@ def ended(window: Window, pipeline_id: int | None = None) -> list[Ended]:
     steps = [Ended() for _ in window.times]
     for place, ok, bad, most in _by_step(Throughput, window, ENDS, pipeline_id):
         steps[place].succeeded, steps[place].failed, steps[place].longest = int(ok), int(bad), most
-    for place, most, *counts in _by_step(Durations, window, {"most": Max("longest"), **TOOK}, pipeline_id):
+    for place, most, *counts in _by_step(Durations, window, TOOK, pipeline_id or ALL_PIPELINES):
         steps[place].longest = max(steps[place].longest, most)
         steps[place].counts = [int(count) for count in counts]
     return steps

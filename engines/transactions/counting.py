@@ -10,6 +10,7 @@ from django.db.models.functions import Greatest
 
 from engines.core import histogram
 from engines.models import Durations, Throughput
+from engines.reads.depth import ALL_PIPELINES
 from engines.transactions.statements import statements
 from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.clock import database_time
@@ -33,13 +34,17 @@ def count_ends(pipeline_id: int, *, worker: int = 0, succeeded: int = 0, failed:
 @retry_conflicts
 @transaction.atomic
 def count_durations(pipeline_id: int, durations: Sequence[float]) -> None:
-    """Count how long transactions took that were settled a moment ago; not with them, which would cost them time."""
+    """Count how long transactions took that were settled a moment ago; not with them, which would cost them time.
+
+    Also for all pipelines together, so that their chart need not add up hundreds of thousands of rows.
+    """
     minute = database_time().replace(second=0, microsecond=0)
     counts = zip(histogram.COLUMNS, histogram.counted(durations), strict=True)
     added = {name: F(name) + count for name, count in counts if count}
-    Durations.objects.bulk_create([Durations(pipeline_id=pipeline_id, minute=minute)], ignore_conflicts=True)
-    row = Durations.objects.filter(pk=(pipeline_id, minute))
-    row.update(longest=Greatest("longest", Value(max(durations))), **added)
+    both = [Durations(pipeline_id=one, minute=minute) for one in (ALL_PIPELINES, pipeline_id)]
+    Durations.objects.bulk_create(both, ignore_conflicts=True)
+    rows = Durations.objects.filter(pipeline_id__in=(ALL_PIPELINES, pipeline_id), minute=minute)
+    rows.update(longest=Greatest("longest", Value(max(durations))), **added)
 
 
 def fold_counts() -> int:

@@ -115,7 +115,7 @@ def test_what_ended_is_told_by_the_step_and_for_one_pipeline_or_all(
 def test_durations_are_counted_in_buckets_and_told_as_percentiles(browse: Client, orders: Pipeline) -> None:
     transactions.count_durations(orders.pk, [0.02] * 50)
     transactions.count_durations(orders.pk, [0.02] * 45 + [7.0] * 5)
-    row = Durations.objects.get()
+    row = Durations.objects.get(pipeline_id=orders.pk)
     assert {name: count for name in histogram.COLUMNS if (count := getattr(row, name))} == {"took_4": 95, "took_12": 5}
     assert row.longest == 7.0
     told = read(browse, "pipeline", orders.pk, range="15min")
@@ -125,6 +125,8 @@ def test_durations_are_counted_in_buckets_and_told_as_percentiles(browse: Client
     assert took["max"] == [7.0]
     assert 0.01 < took["p50"][0] < took["p95"][0] <= 0.025
     assert summary(told, "Time taken") == "p50 18 ms, p95 25 ms, max 7 s."
+    transactions.count_durations(make_pipeline("other").pk, [9.0])
+    assert summary(read(browse, "engines"), "Time taken") == "p50 18 ms, p95 6 s, max 9 s."
 
 
 def test_counts_become_hours_after_two_days_and_days_after_nine(
