@@ -161,8 +161,8 @@ class Throughput(models.Model):
 class Durations(models.Model):
     """How long transactions took that ended in one minute, by the buckets of `core.histogram`.
 
-    Of one pipeline, and (as pipeline 0) of all together. Apart from their counts, which every settlement writes: columns
-    that it leaves alone would cost it time.
+    Of one pipeline, and (as pipeline 0) of all together. Apart from their counts, which every settlement writes:
+    columns that it leaves alone would cost it time.
     """
 
     pk = models.CompositePrimaryKey("pipeline_id", "minute")
