@@ -239,7 +239,15 @@ def advance() -> int:
     with connection.cursor() as cursor:
         cursor.execute(RUNNING)
         running = cursor.fetchall()
-    return sum(_advance(operation_id) for (operation_id,) in running)
+    settled, faults = 0, list[Exception]()
+    for (operation_id,) in running:
+        try:
+            settled += _advance(operation_id)
+        except Exception as error:  # noqa: BLE001 (told below; one that is broken holds up no other)
+            faults.append(error)
+    if faults:
+        raise faults[0]
+    return settled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,11 +304,11 @@ def _take_on(operation: BulkOperation) -> int:
 
 def _allowance(operation: BulkOperation, replays: Replays, now: datetime) -> int:
     """The number to process now: the canary at once, the rest by the rate, never more than the cap."""
-    gone = operation.processed
-    left = operation.cap - gone
-    if operation.canary and gone < operation.canary:
-        return min(left, operation.canary - gone)
-    if operation.canary and gone == operation.canary and replays.running:
+    left = operation.cap - operation.processed
+    # What was skipped is no canary.
+    if operation.done < operation.canary:
+        return min(left, operation.canary - operation.done)
+    if operation.canary and operation.done == operation.canary and replays.running:
         operation.moved_at = now
         return 0
     due = int((now - operation.moved_at).total_seconds() * operation.rate)

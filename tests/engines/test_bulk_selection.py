@@ -10,7 +10,7 @@ from django.utils import timezone
 from engines import dead_letters, pipelines, schedules, transactions
 from engines.core.outcome import Success
 from engines.core.states import State
-from engines.dead_letters import bulk, bulk_replays
+from engines.dead_letters import bulk, bulk_kinds, bulk_replays
 from engines.dead_letters.bulk import BulkError, Selection, Terms
 from engines.models import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup, Pipeline, Schedule, TransactionRecord
 from ergon_site.access.models import AuditEntry
@@ -128,8 +128,11 @@ def test_ends_stay_counted_when_what_was_replayed_is_replayed_again_or_pruned() 
 
 def test_a_failure_is_seen_by_the_operation_that_replays_others_meanwhile() -> None:
     orders = make_pipeline("orders")
-    begin("replay", "dead_letter", fail(orders, 3), canary=1)
-    assert figures(advance())[0] == 1
+    letters = fail(orders, 5)
+    for letter in letters[:2]:  # what is skipped is no canary
+        dead_letters.discard(letter.pk, by="bob", reason="mine")
+    begin("replay", "dead_letter", letters, canary=1)
+    assert figures(advance(5)) == (1, 0, 0, 1)
     settle(claim(orders), failed("again"))
     operation = advance()
     assert (operation.state, operation.note) == ("stopped", "1 of its replays failed again")
@@ -310,3 +313,19 @@ def test_a_filter_that_means_nothing_any_more_stops_the_operation() -> None:
     Pipeline.objects.update(name="elsewhere")
     operation = advance()
     assert (operation.state, operation.note) == ("stopped", "unknown filter: 'orders'")
+
+
+def test_an_operation_that_cannot_go_on_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(_row: Any, **_: Any) -> str:
+        msg = "a fault of ours"
+        raise RuntimeError(msg)
+
+    # No verb of ours is known to break: a fault is put in.
+    monkeypatch.setitem(bulk_kinds.PIPELINES.verbs, "pause", break_down)
+    orders = make_pipeline("orders")
+    broken, whole = begin("pause", "pipeline", [orders]), begin("discard", "dead_letter", fail(orders, 2))
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        advance(1)
+    assert set(results(whole).values()) == {"done"}
+    broken.refresh_from_db()
+    assert (broken.state, broken.processed) == ("running", 0)
