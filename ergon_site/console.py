@@ -183,7 +183,7 @@ class Console(UnfoldAdminSite):
     def search(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """The palette's lines as JSON, or as a page where no script runs."""
         text = request.GET.get("q", "")
-        sections = palette.find(request, text, list(self._registry.values()), menu(request))
+        sections = palette.find(request, text, sorted(self._registry.values(), key=_place_in_menu), menu(request))
         if not request.accepts("text/html"):
             shown = [{"title": one.title, "lines": [line[:3] for line in one.lines]} for one in sections]
             return JsonResponse({"sections": shown}, headers={"Vary": "Accept", "Cache-Control": "no-store"})
@@ -261,6 +261,13 @@ def menu(request: HttpRequest) -> list[dict[str, Any]]:
         if shown:
             groups.append({"title": title, "separator": bool(title), "items": shown})
     return groups
+
+
+def _place_in_menu(page: Any) -> int:
+    """Where the menu has the list of a page; those that it does not have come last."""
+    listed = [entry.address for _, entries in MENU for entry in entries]
+    address = f"ergon:{page.opts.app_label}_{page.opts.model_name}_changelist"
+    return listed.index(address) if address in listed else len(listed)
 
 
 def _address(entry: Entry) -> str:

@@ -99,7 +99,7 @@ class LettersPage(ReplayablePage):
 
     def find(self, request: HttpRequest, text: str) -> Iterator[Found]:
         for key, uid, state in filters.first_alike(DeadLetter, text, MOST):
-            yield Found(uid, state, self.address(key))
+            yield Found(uid, states.label(state, "dead letter"), self.address(key))
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         return list_letters(wanted)

@@ -173,7 +173,7 @@ class GroupsPage(ListedPage):
 
     def find(self, request: HttpRequest, text: str) -> Iterator[Found]:
         for group in find_groups(text, MOST):
-            mark, note = "open" if group.open_count else "", f"{group.source}, {group.state}"
+            mark, note = "open" if group.open_count else "", f"{group.source}, {states.label(group.state, 'group')}"
             yield Found(str(group), note, self.address(group.pk), group.pk, mark)
 
     def decorate(self, request: HttpRequest, rows: list[DeadLetterGroup]) -> list[DeadLetterGroup]:

@@ -188,7 +188,7 @@ def test_a_person_triages_a_dead_letter(inside: Page) -> None:
     expect(inside.locator("del")).to_have_text('"DE00"')
     inside.get_by_role("link", name=letter.uid).click()
     inside.get_by_role("link", name="its dead letter is replayed").click()
-    expect(inside.get_by_text("the customer sent the right one")).to_be_visible()
+    expect(inside.get_by_text("(reason: the customer sent the right one)")).to_be_visible()
 
 
 def test_a_group_is_replayed_and_followed(inside: Page) -> None:

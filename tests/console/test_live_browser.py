@@ -10,7 +10,7 @@ from playwright.sync_api import Page, Request, Response, expect
 
 from engines import transactions
 from engines.core.states import AttemptOutcome
-from engines.models import Attempt
+from engines.models import Attempt, TransactionRecord
 from tests.console.test_browser import chromium, context, contexts, fits, inside, page
 from tests.factories import make_pipeline
 from tests.processes import eventually
@@ -162,6 +162,7 @@ def leaves_a_column_out(inside: Page) -> None:
 def test_an_open_fold_stays_open_while_its_page_refreshes(inside: Page) -> None:
     make_pipeline("orders")
     record = transactions.find(transactions.submit("orders", {}).id)
+    TransactionRecord.objects.update(fencing_token=1)
     tried = {"transaction_id": record.pk, "delivery": 1, "step": 1, "of_total": 9, "started_at": timezone.now()}
     failed = {
         "outcome": AttemptOutcome.FAILURE,

@@ -159,7 +159,7 @@ def test_a_list_says_what_pending_ones_wait_for(browse: Client, orders: Any) -> 
     told = {uid: (cells(page, uid)["State"], cells(page, uid)["Details"]) for uid in ("later", "again")}
     assert told["later"] == ("scheduled", f"due {exact}")
     assert told["again"] == ("parked retry", f"due {exact} attempt 2 of 3, after OSError: no answer")
-    assert 'class="ergon-none" data-label="Took"' in page
+    assert 'class="ergon-none" data-label="Duration"' in page
     assert f'<time class="ergon-when" datetime="{later:%Y-%m-%dT%H:%M:%S}Z" data-ago>{exact}</time>' in page
     assert cells(page, "due")["Details"] == "no worker"
     records.make_worker("orders")
@@ -175,9 +175,9 @@ def test_columns_are_chosen_by_a_cookie_of_the_list(browse: Client, orders: Any)
     usual = cells(records.read(browse, LIST), "one")
     assert "Correlation id" not in usual
     for chosen, missing, there in (
-        ("where.took", {"Pipeline", "Took"}, {"Correlation id", "Priority"}),
-        ("", set(), {"Correlation id", "Took"}),
-        ("key.state_word.nonsense", {"State"}, {"Id", "Took"}),
+        ("where.took", {"Pipeline", "Duration"}, {"Correlation id", "Priority"}),
+        ("", set(), {"Correlation id", "Duration"}),
+        ("key.state_word.nonsense", {"State"}, {"Id", "Duration"}),
     ):
         browse.cookies["ergon-columns"] = chosen
         for page in (records.read(browse, LIST), fragment(browse, LIST).content.decode()):

@@ -96,7 +96,7 @@ def test_everything_that_belongs_to_a_transaction_is_on_one_timeline_and_leads_b
     told = lines(page)
     for expected in (
         "Submitted to orders",
-        "process attempt 1 of 1 failure · SYSTEM 400 ms",
+        "process attempt 1 of 1 failed · SYSTEM 400 ms",
         "Call to carrier labels: order failed 80 ms",
         "Failed",
         "Dead letter: ConnectionError Its group",
