@@ -139,6 +139,9 @@ class Console(UnfoldAdminSite):
         return super().admin_view(fragments.conditional(in_shell(self, rendered(view))), cacheable)
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
+        # Not once for all: settings that are overridden for a while, as in tests, take it away with them.
+        if not hasattr(settings, self.settings_name):
+            setattr(settings, self.settings_name, THEME)
         if fragments.is_fragment(request):
             return {"fragment": fragments.TEMPLATE}  # and no menu, which costs more than most fragments
         context: dict[str, Any] = super().each_context(request)
@@ -224,8 +227,6 @@ def _executors(request: HttpRequest) -> dict[str, Any]:
 @cache
 def console() -> Console:
     """The console with its pages: the project's admin site, if that is Ergon's, or a site beside it."""
-    if not hasattr(settings, Console.settings_name):
-        setattr(settings, Console.settings_name, THEME)
     for app in APPS:
         if apps.is_installed(app):
             import_module(f"{app}.admin")

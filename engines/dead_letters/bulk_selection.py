@@ -85,8 +85,8 @@ def checked(verb: str, selection: Selection) -> BulkKind:
     for word, value in selection.where.items():
         name = PAYLOAD if word.startswith(PAYLOAD) else word
         if name not in kind.words or max(len(word), len(value)) > LONGEST_WORD or not is_storable(word + value):
-            known = ", ".join(f"{one}path" if one == PAYLOAD else one for one in sorted(kind.words))
-            msg = f"{kind.nouns} are filtered by {known}, in short texts; not by {word!r}"
+            words = ", ".join(f"{one}path" if one == PAYLOAD else one for one in sorted(kind.words))
+            msg = f"{kind.nouns} are filtered by {words}, in short texts; not by {word!r}"
             raise BulkError(msg)
     return kind
 

@@ -1,6 +1,6 @@
 """The facts behind the explanation of a transaction."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -46,12 +46,12 @@ def letter_of(record: TransactionRecord) -> DeadLetter | None:
 
 
 def facts_of(
-    record: TransactionRecord, letter: DeadLetter | None, attempts: Iterable[dict[str, Any]], *, is_short: bool = False
+    record: TransactionRecord, letter: DeadLetter | None, attempts: Sequence[dict[str, Any]], *, is_short: bool = False
 ) -> dict[str, Any]:
     """All that is known of its state; if that is enough, only what its sentence needs."""
     now, pipeline = database_time(), record.pipeline
     is_next = record.state == State.PENDING and not (is_short and (pipeline.is_paused or record.available_at > now))
-    attempt = _attempt_at(record, now) if record.state == State.RUNNING else None
+    attempt = _attempt_at(record, now, is_tried=bool(attempts)) if record.state == State.RUNNING else None
     ahead = _ahead(record) if is_next else 0
     worker = Worker.objects.filter(pk=record.lease_owner).first() if record.lease_owner else None
     return {
@@ -84,10 +84,10 @@ def facts_of(
     }
 
 
-def _attempt_at(record: TransactionRecord, now: datetime) -> dict[str, Any] | None:
+def _attempt_at(record: TransactionRecord, now: datetime, *, is_tried: bool) -> dict[str, Any] | None:
     """The attempt that a running transaction is at, or waits for, once one has failed."""
     made = Attempt.objects.filter(transaction_id=record.pk, delivery=record.fencing_token)
-    last = made.order_by("-started_at").first()
+    last = made.order_by("-started_at").first() if is_tried else None
     if last is None:
         behind = record.error or {}
         if not behind.get("of"):

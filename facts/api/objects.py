@@ -1,5 +1,6 @@
 """Artifacts over HTTP: put, get. Bodies are raw bytes of any media type, and pass through in chunks."""
 
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -22,7 +23,7 @@ from facts.api.problems import Refusing
 from facts.api.serializers import ObjectSerializer
 from facts.artifacts import Announced
 from facts.core import artifacts as rules
-from facts.core.errors import InvalidFactError, LengthRequiredError
+from facts.core.errors import InvalidFactError, LengthRequiredError, StorageUnavailableError
 from facts.core.ranges import Span, UnsatisfiableError, span_in
 from facts.models import Artifact
 
@@ -42,6 +43,7 @@ DIGEST = OpenApiParameter(
     description="sha-256=:BASE64: of the body (RFC 9530). Bytes that do not match are refused.",
 )
 TOLD = ("bucket", "key", "digest", "size", "media_type")
+CHUNK, READ_OUT = 2**16, 2**25
 
 
 class AnyMediaType(BaseContentNegotiation):
@@ -71,14 +73,18 @@ class ObjectView(Refusing, APIView):
     def put(self, request: Request, bucket: str, key: str) -> HttpResponse:
         _check(request, bucket, key)
         stream, announced = _body(request)
-        stored = artifacts.put(
-            bucket,
-            key,
-            stream,
-            by=api_identity.caller_of(request).actor,
-            media_type=request.headers.get("Content-Type") or rules.UNKNOWN_TYPE,
-            announced=announced,
-        )
+        try:
+            stored = artifacts.put(
+                bucket,
+                key,
+                stream,
+                by=api_identity.caller_of(request).actor,
+                media_type=request.headers.get("Content-Type") or rules.UNKNOWN_TYPE,
+                announced=announced,
+            )
+        except StorageUnavailableError:
+            _read_out(stream)
+            raise
         told = {name: getattr(stored.artifact, name) for name in TOLD}
         return answer(told, status=HTTPStatus.CREATED if stored.is_new else HTTPStatus.OK)
 
@@ -140,6 +146,14 @@ def _body(request: Request) -> tuple[Any, Announced]:
         msg = "the web server hands on no body without a Content-Length"
         raise LengthRequiredError(msg)
     return request.META["wsgi.input"], announced
+
+
+def _read_out(stream: Any) -> None:
+    """Read what a client still sends, up to a bound: a connection that is closed before may lose it the answer."""
+    with suppress(OSError):
+        for _ in range(READ_OUT // CHUNK):
+            if not stream.read(CHUNK):
+                return
 
 
 def _headers(artifact: Artifact, span: Span | None) -> dict[str, str]:

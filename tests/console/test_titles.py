@@ -4,10 +4,11 @@ import re
 from html import unescape
 
 import pytest
+from django.conf import settings
 from django.test import Client
 from django.urls import reverse
 
-from ergon_site.console import MENU, Entry
+from ergon_site.console import MENU, Console, Entry
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
@@ -22,6 +23,11 @@ def test_a_list_has_one_name(browse: Client, entry: Entry) -> None:
     assert title is not None
     assert " ".join(unescape(title.group(1)).split()) == f"{entry.title} | Ergon"
     assert BREADCRUMB.findall(page)[-1] == entry.title
+
+
+def test_the_theme_outlives_settings_that_were_overridden(browse: Client) -> None:
+    delattr(settings, Console.settings_name)
+    assert "| Ergon" in browse.get("/admin/").text
 
 
 def test_a_section_has_one_name(browse: Client) -> None:

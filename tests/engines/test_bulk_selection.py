@@ -295,7 +295,7 @@ def test_an_export_is_a_record_that_gives_its_rows() -> None:
         ("replay", "dead_letter", {"payload": "x"}, "not by 'payload'"),
         ("replay", "dead_letter", {"q": "a\x00"}, "in short texts"),
         ("replay", "dead_letter", {"q": "x" * 2000}, "in short texts"),
-        ("replay", "transaction", {"state": "lost"}, "unknown filter"),
+        ("replay", "transaction", {"state": "lost"}, "there is no state 'lost'"),
         ("pause", "pipeline", {"state": "lost"}, "the state is one of paused, active"),
         ("replay", "dead_letter_group", [1], "none of these groups has an open dead letter"),
     ],
@@ -312,7 +312,7 @@ def test_a_filter_that_means_nothing_any_more_stops_the_operation() -> None:
     begin("cancel", "transaction", {"pipeline": "orders"})
     Pipeline.objects.update(name="elsewhere")
     operation = advance()
-    assert (operation.state, operation.note) == ("stopped", "unknown filter: 'orders'")
+    assert (operation.state, operation.note) == ("stopped", "there is no pipeline 'orders'; there are elsewhere")
 
 
 def test_an_operation_that_cannot_go_on_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

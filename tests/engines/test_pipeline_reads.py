@@ -12,7 +12,7 @@ from engines.core.errors import EngineError
 from engines.models import Pipeline, TransactionRecord
 from engines.pipelines import Plan
 from engines.reads import status as standings
-from engines.reads.status import Standing
+from engines.reads.status import TRENDED, Standing
 from ergon_site.access.database.clock import database_time
 from ergon_site.access.models import AuditEntry
 from tests.factories import ThroughputFactory
@@ -30,7 +30,7 @@ def standing(pipeline: Pipeline) -> Standing:
 
 
 def test_an_idle_pipeline_has_nothing_to_tell(pipeline: Pipeline) -> None:
-    assert standing(pipeline) == Standing()
+    assert standing(pipeline) == Standing(trend=(0,) * TRENDED)
     assert standing(pipeline).failing is None
 
 

@@ -435,7 +435,8 @@ new MutationObserver(() => boxes.forEach((box) => box.data && box.redraw())).obs
   attributeFilter: ["class"],
 });
 attach();
-// A page that refreshes itself does not keep a session alive.
+// A page that refreshes itself does not keep a session alive, and one that is paused does not refresh its charts.
+const isPaused = () => document.querySelector(".ergon-live[data-state=paused]") !== null;
 setInterval(() => {
-  if (!document.hidden) boxes.forEach((box) => box.zoom || !box.body.isConnected || box.load({ "X-Ergon-Refresh": "1" }));
+  if (!document.hidden && !isPaused()) boxes.forEach((box) => box.zoom || !box.body.isConnected || box.load({ "X-Ergon-Refresh": "1" }));
 }, EVERY_MS);
