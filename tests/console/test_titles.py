@@ -26,6 +26,7 @@ def test_a_list_has_one_name(browse: Client, entry: Entry) -> None:
 
 
 def test_the_theme_outlives_settings_that_were_overridden(browse: Client) -> None:
+    browse.get("/admin/")
     delattr(settings, Console.settings_name)
     assert "| Ergon" in browse.get("/admin/").text
 
