@@ -1,31 +1,28 @@
-"""The dashboard in a real browser: from an open breaker to a calm page."""
+"""The dashboard in a real browser: from an open breaker to a calm page, and as a viewer sees it all."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
-from django.db import connections
-from playwright.sync_api import Browser, Page, expect
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+from playwright.sync_api import Page, expect
 
+from engines import pipelines
 from engines.dead_letters import bulk
 from engines.models import BulkOperation
 from ergon_site.access.models import AuditEntry
+from providers.models import Gate
 from tests.console import records
 from tests.console.test_attention import break_down
 from tests.console.test_browser import chromium, context, contexts, fits, inside, page
 from tests.durable_transactions import consumer, wait_until_started
 from tests.factories import make_pipeline
-from tests.processes import eventually
+from tests.processes import Site, eventually
 
 pytestmark = pytest.mark.postgresql
 
 __all__ = ["chromium", "context", "contexts", "inside", "page"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _connections_end(chromium: Browser) -> Iterator[None]:
-    """While the browser's event loop runs, Django has other connections, which nobody else closes."""
-    yield
-    connections.close_all()
 
 
 def act(page: Page, button: str, confirm: str, reason: str) -> None:
@@ -67,3 +64,41 @@ def test_a_breaker_is_reset_and_its_dead_letters_replayed_from_the_dashboard(ins
     assert (operation.canary, operation.done, operation.failed) == (1, 3, 0)
     actions = AuditEntry.objects.filter(actor="ada").order_by("id").values_list("action", flat=True)
     assert list(actions[:4]) == ["attention.acknowledge", "attention.withdraw", "breaker.reset", "bulk.replay"]
+
+
+def test_a_viewer_sees_every_act_disabled_and_its_reason(
+    page: Page, site: Site, client: Client, hire: Callable[[str], User]
+) -> None:
+    orders = make_pipeline("orders")
+    letters = [records.fail(orders, {}, records.failure("no route")) for _ in range(3)]
+    break_down(*(letter.uid for letter in letters))
+    pipelines.pause("orders", by="ada", reason="a day off")
+    client.force_login(hire("viewer"))
+    session = client.cookies[settings.SESSION_COOKIE_NAME].value
+    page.context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": site.url}])
+    letter, gate = letters[0], Gate.objects.get()
+    acts = {
+        "": {"Reset breaker", "Replay group", "Resume", "Acknowledge"},
+        f"engines/transactionrecord/{letter.transaction_id}/change/": {"Replay", "Edit and replay", "Cancel"},
+        f"engines/deadletter/{letter.pk}/change/": {"Replay", "Edit and replay", "Discard"},
+        f"engines/deadlettergroup/{letter.group_id}/change/": {
+            "Replay all",
+            "Discard all",
+            "Mute",
+            "Resolve",
+            "Reopen",
+        },
+        f"engines/pipeline/{orders.pk}/change/": {"Resume", "Submit a test", "Edit"},
+        f"providers/gate/{gate.pk}/change/": {"Reset", "Force open", "Force closed"},
+    }
+    for place, names in acts.items():
+        page.goto(f"/admin/{place}")
+        main = page.get_by_role("main")
+        for name in names:
+            button = main.get_by_role("button", name=name, exact=True).first
+            expect(button).to_be_disabled()
+            assert button.get_attribute("title"), name
+        expect(main.locator(".ergon-why").first).to_be_visible()
+        # None is left that could be pressed, but those that change only what is seen.
+        usable = main.locator("button.ergon-button:enabled, a.ergon-button, form[method=post] button:enabled")
+        assert usable.count() == 0, (place, usable.all_inner_texts())

@@ -1,12 +1,9 @@
 """Twenty dead letters are selected and replayed in a real browser, by real processes; one fails again."""
 
-from collections.abc import Iterator
-
 import pytest
 from django.contrib.auth.models import User
-from django.db import connections
 from django.test import Client
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from engines.models import BulkOperation, DeadLetter
 from tests.commands import ask
@@ -26,13 +23,6 @@ from tests.processes import eventually
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.postgresql]
 
 LIST = "/admin/engines/deadletter/"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def disconnected(chromium: Browser) -> Iterator[None]:  # noqa: F811
-    """Beside the browser's event loop there are connections of their own, which nobody else closes."""
-    yield
-    connections.close_all()
 
 
 def test_twenty_letters_are_replayed_and_the_record_tells_of_the_one_that_fails_again(
