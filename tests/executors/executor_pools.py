@@ -133,7 +133,10 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def lives(pid: int) -> bool:
-    return psutil.pid_exists(pid) and is_alive(psutil.Process(pid))
+    try:
+        return is_alive(psutil.Process(pid))
+    except psutil.NoSuchProcess:
+        return False
 
 
 def group_of(pid: int) -> int:
