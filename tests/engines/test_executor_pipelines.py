@@ -15,6 +15,7 @@ from engines.core.states import State
 from engines.models import Attempt, DeadLetter, TransactionRecord
 from engines.reads import explain
 from tests.durable_transactions import Run, consume, consumer, make_policy, states, wait_until_started
+from tests.executors.executor_pools import is_alive, lives
 from tests.factories import make_pipeline
 from tests.processes import LIMIT, eventually
 
@@ -138,7 +139,7 @@ def test_a_job_that_never_ends_is_killed_with_all_that_it_started(tmp_path: Path
     assert states(stuck, fine) == ["failed", "failed"]
     assert letter_of(stuck).category == "TIMEOUT"
     grandchild = int((tmp_path / "grandchild").read_text())
-    assert not psutil.pid_exists(grandchild) or psutil.Process(grandchild).status() == psutil.STATUS_ZOMBIE
+    assert not lives(grandchild)
 
 
 @pytest.mark.once
@@ -287,10 +288,3 @@ def test_waiting_for_a_process_does_not_eat_a_jobs_time() -> None:
 def gone(processes: list[psutil.Process]) -> None:
     assert processes
     eventually(lambda: not any(is_alive(one) for one in processes), "no process is left")
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
