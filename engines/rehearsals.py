@@ -1,6 +1,7 @@
-"""VERBS of rehearsals: begin, advance, keep, forget. A new policy is tried on what was recorded before it is saved."""
+"""VERBS of rehearsals: begin, leave, advance, keep, forget. A policy is tried on what was recorded before it counts."""
 
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
@@ -35,6 +36,10 @@ class RehearsalUnknownError(EngineError):
         super().__init__(f"there is no rehearsal {number} of this policy")
 
 
+class RehearsalCancelledError(EngineError):
+    """Nobody waits for it any more."""
+
+
 @retry_conflicts
 @transaction.atomic
 def begin(policy: Policy, body: Any, *, by: str) -> PolicyRehearsal:
@@ -44,14 +49,23 @@ def begin(policy: Policy, body: Any, *, by: str) -> PolicyRehearsal:
     fresh = mine.filter(created_at__gt=now - FRESH, state__in=["waiting", "done"], version=None)
     for one in fresh.order_by("-id")[:COMPARED]:
         if one.body == complete:
+            # From now on the page that asked last is the one that waits for it.
+            mine.filter(pk=one.pk, state="waiting").update(created_at=now)
+            one.refresh_from_db(fields=["created_at"])
             return one
     mine.filter(state="waiting").update(state="cancelled", finished_at=now)
-    asked = PolicyRehearsal.objects.create(policy=policy, body=complete, by=by)
+    asked = PolicyRehearsal.objects.create(policy=policy, body=complete, by=by, created_at=now)
     changed = changes(policy.content(policy.active).to_dict(), complete) if policy.active else []
     # Not under the policy's name: its last entry there is its last change.
     target, after = f"rehearsal {asked.pk}", {"policy": policy.name, "changes": changed}
     audit.record(actor=by, action="policy.rehearse", target=target, after=after)
     return asked
+
+
+def leave(asked: PolicyRehearsal, *, by: str, asked_at: datetime) -> int:
+    """Cancel a rehearsal whose page was left, unless the same person has asked for it again since."""
+    left = _waiting().filter(pk=asked.pk, by=by, created_at=asked_at)
+    return left.update(state="cancelled", finished_at=database_time())
 
 
 def find(policy: Policy, number: int) -> PolicyRehearsal:
@@ -66,25 +80,33 @@ def advance() -> int:
     asked = _waiting().select_related("policy__active").order_by("id").first()
     if asked is None:
         return 0
+    waits = _waiting().filter(pk=asked.pk)
     try:
-        ended = {"state": "done", "result": rehearse(asked.policy, asked.body)}
+        ended = {"state": "done", "result": rehearse(asked.policy, asked.body, is_wanted=waits.exists)}
     except DatabaseError:  # it waits until the database is back
         raise
+    except RehearsalCancelledError:
+        return 0
     except Exception as error:
         # One that cannot be computed must not keep the next ones waiting.
         logger.exception("rehearsal failed", rehearsal=asked.pk)
         ended = {"state": "failed", "note": headline(error)}
-    # Unless it was dropped meanwhile, or computed by a process that led before.
-    return _waiting().filter(pk=asked.pk).update(**ended, finished_at=database_time())
+    # Unless it was cancelled meanwhile, or computed by a process that led before.
+    return waits.update(**ended, finished_at=database_time())
 
 
-def rehearse(policy: Policy, body: Any) -> dict[str, Any]:
-    """Play the last day of the policy's pipelines under another content of it: the figures, as JSON."""
+def rehearse(policy: Policy, body: Any, *, is_wanted: Callable[[], bool] = lambda: True) -> dict[str, Any]:
+    """Play the last day of the policy's pipelines under another content of it: the figures, as JSON.
+
+    Before each pipeline it is asked whether anybody still wants them.
+    """
     asked, now = policy.value_class.from_dict(body), database_time()
     terms, since = Terms.of(asked), now - PERIOD
     governed = list(policy.pipelines.values_list("pk", "name")[: MOST_PIPELINES + 1])
     told, parts = [], []
     for pipeline_id, name in governed[:MOST_PIPELINES]:
+        if not is_wanted():
+            raise RehearsalCancelledError
         found = recorded.sample(pipeline_id, since=since, most=max(1, MOST // len(governed[:MOST_PIPELINES])))
         part = rehearsal.rehearse(found.records, terms)
         oldest = found.oldest and found.oldest.isoformat()

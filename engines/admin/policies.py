@@ -2,6 +2,7 @@
 
 from dataclasses import fields
 from datetime import timedelta
+from http import HTTPStatus
 from typing import Any, ClassVar
 
 from django import forms
@@ -113,11 +114,15 @@ class PoliciesPage(PolicyPage):
         return {"review_template": "console/rehearsal.html", **rehearsed(asked)}
 
     def rehearsal_view(self, request: HttpRequest, object_id: str, number: int) -> HttpResponse:
-        """A rehearsal as it is now: a part of the page that waits for it."""
+        """A rehearsal as it is now, a part of the page that waits for it; a POST says that this page was left."""
         try:
             asked = rehearsals.find(self.row(request, object_id), number)
         except RehearsalUnknownError as error:
             raise Http404 from error
+        if request.method == "POST":
+            if asked_at := parse_datetime(request.POST.get("asked_at", "")):
+                rehearsals.leave(asked, by=actor(request), asked_at=asked_at)
+            return HttpResponse(status=HTTPStatus.NO_CONTENT)
         return TemplateResponse(request, "console/rehearsal.html", rehearsed(asked))
 
 

@@ -404,7 +404,9 @@ class PolicyVersionSerializer(serializers.ModelSerializer[PolicyVersion]):
 
 
 class RehearsalSerializer(serializers.ModelSerializer[PolicyRehearsal]):
-    state = serializers.CharField(help_text="waiting, done, failed, or cancelled by a newer one.")
+    state = serializers.CharField(
+        help_text="waiting, done, failed, or cancelled: by a newer one, or as its page was left."
+    )
     version: Any = serializers.SlugRelatedField(
         slug_field="number", read_only=True, help_text="The version that was saved after it."
     )

@@ -5,6 +5,7 @@ from playwright.sync_api import Page, expect
 
 from engines import policies, transactions
 from engines.models import Attempt, DeadLetter, Pipeline, PolicyRehearsal
+from ergon_site.access.database.clock import database_time
 from tests.console.test_browser import chromium, context, contexts, fits, inside, page
 from tests.durable_transactions import consumer, make_policy, submit, wait_until_started
 from tests.factories import make_pipeline
@@ -64,3 +65,22 @@ def test_a_policy_is_edited_with_a_rehearsal_and_obeyed_by_a_running_consumer(in
         for process in (worker, maintenance):
             process.terminate()
             assert process.wait(LIMIT) == 0
+
+
+def test_a_rehearsal_is_cancelled_when_its_page_is_left_and_not_when_it_is_loaded_again(inside: Page) -> None:
+    make_policy("patient", QUICK)
+    inside.goto(f"/admin/engines/policy/{policies.find('patient').pk}/change/")
+    inside.get_by_label("Max attempts").first.fill("2")
+    inside.get_by_role("button", name="Review changes").click()
+    expect(inside.get_by_text("are played under this policy")).to_be_visible()
+    asked = PolicyRehearsal.objects.get()
+    inside.reload()
+    expect(inside.get_by_text("are played under this policy")).to_be_visible()
+    with inside.expect_response(lambda answer: "/rehearsal/" in answer.url):  # the next look at it
+        again = PolicyRehearsal.objects.get()
+    assert again.created_at > asked.created_at
+    expect(inside.get_by_text("are played under this policy")).to_be_visible()
+    before = database_time()
+    inside.goto("/admin/")
+    eventually(lambda: PolicyRehearsal.objects.get().state == "cancelled", "it is cancelled")
+    assert PolicyRehearsal.objects.get().finished_at > before  # type: ignore[operator]

@@ -141,7 +141,10 @@ def test_a_rehearsal_is_shown_when_it_is_done_and_kept_with_the_version(browse: 
     PolicyRehearsal.objects.update(state="failed", note="it is broken", result=None)
     assert "The rehearsal failed: it is broken." in browse.get(part).content.decode()
     PolicyRehearsal.objects.update(state="cancelled")
-    assert "A newer rehearsal has replaced this one." in browse.get(part).content.decode()
+    assert (
+        "The rehearsal was cancelled: another one was started, or its page was left."
+        in browse.get(part).content.decode()
+    )
 
 
 def test_a_test_begins_with_the_last_payload_without_what_is_hidden_and_opens_the_transaction(browse: Client) -> None:

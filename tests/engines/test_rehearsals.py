@@ -85,6 +85,41 @@ def test_a_rehearsal_is_computed_by_maintenance_and_kept_with_the_version_that_w
     assert list(PolicyRehearsal.objects.all()) == [kept]
 
 
+@pytest.mark.parametrize("end", ["another", "left"])
+def test_a_rehearsal_that_nobody_waits_for_any_more_ends_before_the_next_pipeline(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    make_pipeline("second", policy="patient")
+    policy, sampled = policies.find("patient"), []
+    asked = rehearsals.begin(policy, body(max_attempts=2), by="ada")
+
+    def sample(pipeline_id: int, **terms: Any) -> recorded.Sample:
+        sampled.append(pipeline_id)
+        if end == "another":
+            rehearsals.begin(policy, body(max_attempts=5), by="ada")
+        else:
+            rehearsals.leave(asked, by="ada", asked_at=asked.created_at)
+        return real(pipeline_id, **terms)
+
+    real = recorded.sample
+    # What happens while it is computed must happen at a known place.
+    monkeypatch.setattr(recorded, "sample", sample)
+    assert (rehearsals.advance(), sampled) == (0, [pipeline.pk])
+    asked.refresh_from_db()
+    assert (asked.state, asked.result) == ("cancelled", None)
+
+
+def test_a_page_that_was_left_cancels_only_what_no_page_has_asked_for_since(pipeline: Pipeline) -> None:
+    policy, wanted = policies.find("patient"), body(max_attempts=2)
+    first = rehearsals.begin(policy, wanted, by="ada")
+    again = rehearsals.begin(policy, wanted, by="ada")
+    assert again == first
+    assert rehearsals.leave(first, by="ada", asked_at=first.created_at) == 0
+    assert rehearsals.leave(again, by="grace", asked_at=again.created_at) == 0
+    assert rehearsals.leave(again, by="ada", asked_at=again.created_at) == 1
+    assert rehearsals.advance() == 0
+
+
 def test_what_was_interrupted_or_is_older_than_a_day_is_no_part_of_it(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,3 +29,19 @@ document.addEventListener("click", ({ target }) => {
 document.addEventListener("DOMContentLoaded", () => {
   for (const button of document.querySelectorAll("[data-copy]")) button.hidden = false;
 });
+
+// A rehearsal that nobody waits for is cancelled when its page is left, by the time at which this page asked for it: a
+// page that has asked for the same one since goes on waiting.
+document.addEventListener("DOMContentLoaded", () => {
+  const waiting = document.querySelector("[data-asked-at]");
+  const token = document.querySelector("[name=csrfmiddlewaretoken]");
+  if (!waiting || !token) return;
+  const [address, askedAt] = [waiting.getAttribute("hx-get"), waiting.dataset.askedAt];
+  addEventListener("pagehide", () => {
+    if (!document.querySelector("[data-asked-at]")) return;
+    const sent = new FormData();
+    sent.set("csrfmiddlewaretoken", token.value);
+    sent.set("asked_at", askedAt);
+    navigator.sendBeacon(address, sent);
+  });
+});
