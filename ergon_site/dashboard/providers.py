@@ -2,11 +2,9 @@
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db import connection
 from django.db.models import OuterRef, QuerySet, Subquery, TextField, Value
 from django.db.models.functions import Cast, JSONObject
 
@@ -19,12 +17,13 @@ from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
 from ergon_site.access.core.texts import sentence
 from ergon_site.access.database.clock import database_time
-from ergon_site.dashboard import engines
-from ergon_site.dashboard.attention import LONGEST_TITLE, MOST_OF_A_KIND, SHOWN_OF_A_KIND, Act, Face, page
+from ergon_site.dashboard.attention import LONGEST_TITLE, MOST_OF_A_KIND, Act, Face, listed, page
+from ergon_site.dashboard.breakers import Outage, Trouble
 from providers import active_policy, calls, checks, registry
 from providers.core.breaker import BreakerState
 from providers.core.events import NONE, EventKind
 from providers.core.exchange import Who
+from providers.core.gate import EVERY
 from providers.core.policy import ProviderPolicy, StoreFailure
 from providers.models import Gate, ProviderEvent, ProviderPolicyRow
 from providers.reads import health
@@ -33,30 +32,12 @@ from providers.reads.health import Standing
 READ = (
     *("id", "tenant_id", "provider_name", "capability", "state", "consecutive_failures", "open_until"),
     *("quota_limit", "quota_window", "window_start", "window_end", "used"),
-    *("override", "override_until", "override_by", "override_reason", "opened_by"),
+    *("override", "override_until", "override_by", "override_reason", "opened_by", "account"),
 )
 STUCK_AFTER = timedelta(minutes=15)
-# Of each breaker, the newest calls that failed or were refused; those that opened it came before that.
-LOOKED_AT = 300
-CALLS = """
-calls_{place:d} (uid) AS (
-    SELECT correlation_id FROM provider_execution_metrics
-    WHERE tenant_id = %s AND provider_name = %s AND capability = %s AND created_at >= %s AND outcome <> 'success'
-    ORDER BY created_at DESC LIMIT {most:d}
-)
-"""
-BLOCKED = """
-SELECT {place:d}, 'group', group_id, '', count(*) FROM engines_deadletter
-WHERE state = 'open' AND uid IN (SELECT uid FROM calls_{place:d}) GROUP BY group_id
-UNION ALL
-SELECT {place:d}, 'pipeline', p.id, p.name, count(*) FROM engines_transactionrecord t
-JOIN engines_pipeline p ON p.id = t.pipeline_id
-WHERE t.state = 0 AND t.uid IN (SELECT uid FROM calls_{place:d}) GROUP BY p.id, p.name
-UNION ALL
-SELECT {place:d}, 'calls', 0, '', count(*) FROM calls_{place:d}
-"""
 LONGEST_DETAIL = 500
-BEFORE_OPENING = timedelta(minutes=10)
+# As many tenants as a sentence names.
+NAMED = 5
 
 
 def rows(now: datetime) -> QuerySet[Any, Any]:
@@ -70,18 +51,6 @@ def rows(now: datetime) -> QuerySet[Any, Any]:
     return chosen.order_by().annotate(kind=Value("provider"), row=row).values_list("kind", "pk", "row")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
-    """A capability that needs attention, and since when its breaker has not been closed, or was forced."""
-
-    standing: Standing
-    since: datetime | None
-
-    @property
-    def key(self) -> str:
-        return f"provider:{self.standing.gate.pk if self.standing.gate else 0}"
-
-
 def troubles(texts: Iterable[str], now: datetime) -> list[Trouble]:
     found = []
     for text in texts:
@@ -93,63 +62,56 @@ def troubles(texts: Iterable[str], now: datetime) -> list[Trouble]:
     return found
 
 
-def items(troubles: Iterable[Trouble]) -> Iterator[Item]:
-    """An attention item for each capability: an open breaker, an override, a quota that is nearly used up."""
-    behind = page("providers_gate_changelist")
-    for trouble in troubles:
-        one = trouble.standing
-        key = one.gate.pk if one.gate else 0
-        reset = Act(title="Reset breaker", name="providers_gate_reset", key=key, right=Right.OPERATE)
-        yield Item(
-            key=trouble.key,
-            severity=_severity(one),
-            title=f"{_named(one)}: {_headline(one)}"[:LONGEST_TITLE],
-            detail=" ".join([_whose(one), *map(sentence, sentences(one))])[:LONGEST_DETAIL],
-            since=trouble.since,
-            cause=_cause(trouble),
-            shown=Face(
-                address=page("providers_gate_change", key),
-                behind=behind,
-                acts=(reset,) if one.override or one.state is not BreakerState.CLOSED else (),
-            ),
-        )
+def items(outages: Iterable[Outage], *, is_capped: bool) -> Iterator[Item]:
+    """An attention item for each outage and capability: open breakers, an override, a quota that is nearly used up."""
+    return (_gathered(one, is_capped=is_capped) if one.is_gathered else _alone(one) for one in outages)
 
 
-def blocked(troubles: Sequence[Trouble]) -> tuple[dict[int, dict[str, int]], list[Item]]:
-    """What breakers that are not closed have caused, by one statement.
-
-    Dead letters and waiting transactions whose calls failed or were refused: of each group how many by which breaker,
-    and an item for what waits in each pipeline. Handlers call under the id of their transaction. The newest calls of a
-    few breakers are looked at; what an account of all tenants blocks is not known by its key.
-    """
-    not_closed = [one for one in troubles if one.standing.state is not BreakerState.CLOSED]
-    chosen = [one for one in not_closed if not one.standing.who.is_account][:SHOWN_OF_A_KIND]
-    rows = _blocked_by(chosen)
-    groups: dict[int, dict[str, int]] = {}
-    for key, kind, of, _, count in rows:
-        if kind == "group":
-            groups.setdefault(of, {})[key] = count
-    capped = {key for key, kind, *_, count in rows if kind == "calls" and count == LOOKED_AT}
-    waits = [
-        engines.waiting(f"held:{key}:{of}", name, count, key, is_capped=key in capped)
-        for key, kind, of, name, count in rows
-        if kind == "pipeline"
-    ]
-    return groups, waits
+def _alone(outage: Outage) -> Item:
+    trouble = outage.first
+    one = trouble.standing
+    reset = Act(title="Reset breaker", name="providers_gate_reset", key=trouble.pk, right=Right.OPERATE)
+    return Item(
+        key=outage.key,
+        severity=Severity.NOTICE if outage.caused_by else _severity(one),
+        title=f"{_named(one)}: {_headline(one)}"[:LONGEST_TITLE],
+        detail=" ".join([_whose(one), *map(sentence, sentences(one))])[:LONGEST_DETAIL],
+        since=trouble.since,
+        cause=_cause(outage),
+        caused_by=(outage.caused_by,) if outage.caused_by else (),
+        shown=Face(
+            address=page("providers_gate_change", trouble.pk),
+            behind=page("providers_gate_changelist"),
+            acts=(reset,) if one.override or trouble.is_blocking else (),
+        ),
+    )
 
 
-def _blocked_by(troubles: Sequence[Trouble]) -> list[tuple[str, str, int, str, int]]:
-    if not troubles:
-        return []
-    looks, parts, parameters = [], [], list[Any]()
-    for place, one in enumerate(troubles):
-        since = (one.since or one.standing.read_at) - BEFORE_OPENING
-        looks.append(CALLS.format(place=place, most=LOOKED_AT))
-        parameters += [*one.standing.who, connection.ops.adapt_datetimefield_value(since)]
-        parts.append(BLOCKED.format(place=place))
-    with connection.cursor() as cursor:
-        cursor.execute(f"WITH {', '.join(looks)} {' UNION ALL '.join(parts)}", parameters)
-        return [(troubles[place].key, *row) for place, *row in cursor.fetchall()]
+def _gathered(outage: Outage, *, is_capped: bool) -> Item:
+    """Breakers of one provider that are not closed: a person is told of one outage."""
+    stands = [one.standing for one in outage.troubles]
+    provider, count = stands[0].who.provider_name, len(stands)
+    whose = "accounts' breakers" if all(one.who.is_account for one in stands) else "breakers"
+    states = sorted({one.state.value for one in stands}, reverse=True)
+    state = " or ".join(states).replace("_", " ")
+    only = {"breaker": states[0]} if len(states) == 1 else {}
+    names = list(dict.fromkeys(_name(one) for one in stands))
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return Item(
+        key=outage.key[:LONGEST_TITLE],
+        severity=Severity.NOTICE if outage.caused_by else max(map(_severity, stands)),
+        title=f"{provider}: {count:,}{'+' if is_capped else ''} {whose} {state}"[:LONGEST_TITLE],
+        detail=f"Of {', '.join(names[:NAMED])}{more}."[:LONGEST_DETAIL],
+        since=outage.since,
+        cause=_cause(outage),
+        count=count,
+        is_capped=is_capped,
+        caused_by=(outage.caused_by,) if outage.caused_by else (),
+        shown=Face(
+            address=listed("providers_gate_changelist", provider=provider, **only),
+            behind=page("providers_gate_changelist"),
+        ),
+    )
 
 
 def status(troubles: Sequence[Trouble]) -> str:
@@ -182,9 +144,9 @@ def _severity(one: Standing) -> Severity:
     return Severity.WARNING
 
 
-def _cause(trouble: Trouble) -> str:
-    """One override or opening; a quota that fills again in its next window is the same."""
-    return trouble.since.isoformat() if trouble.since else trouble.standing.state.value
+def _cause(outage: Outage) -> str:
+    """One override or opening, the first of several; a quota that fills again in its next window is the same."""
+    return outage.since.isoformat() if outage.since else outage.first.standing.state.value
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -199,6 +161,12 @@ def _named(one: Standing) -> str:
 
 def _whose(one: Standing) -> str:
     return "All that share the account." if one.who.is_account else f"Tenant {one.who.tenant_id}."
+
+
+def _name(one: Standing) -> str:
+    """A tenant's or an account's name among others."""
+    name = one.who.tenant_id.removeprefix(EVERY) if one.who.is_account else one.who.tenant_id
+    return name or "all tenants"
 
 
 def findings() -> Iterator[Finding]:

@@ -30,7 +30,7 @@ if HAS_FACTS:
     from ergon_site.dashboard import facts
     from facts.reads import health as boundaries
 if HAS_PROVIDERS:
-    from ergon_site.dashboard import providers
+    from ergon_site.dashboard import breakers, providers
 
 EXPIRY_NOTICE = timedelta(days=14)
 # Of those seen last; the others are counted.
@@ -75,8 +75,10 @@ def read(now: datetime, *, minutes: int = 1, is_administrator: bool) -> Reading:
     statuses: list[tuple[str, str, Link]] = []
     if HAS_PROVIDERS:
         troubles = providers.troubles((text for kind, _, text in told if kind == "provider"), now)
-        causes, waits = providers.blocked(troubles)
-        found += [("Providers", one) for one in (*providers.items(troubles), *waits)]
+        outages = breakers.outages(troubles)
+        causes, waits = breakers.blocked(outages, (json.loads(text) for kind, _, text in told if kind == "tenant"))
+        is_capped = len(troubles) >= MOST_OF_A_KIND
+        found += [("Providers", one) for one in (*providers.items(outages, is_capped=is_capped), *waits)]
         statuses.append(("Providers", providers.status(troubles), page("providers_gate_changelist")))
     if HAS_FACTS:
         stands = boundaries.of_boundaries()
@@ -85,7 +87,7 @@ def read(now: datetime, *, minutes: int = 1, is_administrator: bool) -> Reading:
     found += [("Engines", one) for one in engines.items(pulse, now, causes)]
     statuses.insert(0, ("Engines", engines.status(pulse), page("engines_pipeline_changelist")))
     worst = {area: max((one.severity for of, one in found if of == area), default=0) for area, *_ in statuses}
-    kinds = Counter(one.kind for _, one in found)
+    kinds = Counter(one.kind for _, one in found) | Counter(kind for kind, *_ in told)
     words = [_acknowledgement(text) for kind, _, text in told if kind == "acknowledged"]
     return Reading(
         pulse=pulse,
@@ -147,7 +149,7 @@ def _rows(now: datetime, *, is_administrator: bool) -> list[tuple[str, int, str]
     words: Any = AcknowledgedItem.objects.filter(until__gt=now).order_by()
     parts: list[QuerySet[Any, Any]] = [
         words.annotate(kind=Value("acknowledged"), row=word).values_list("kind", "pk", "row"),
-        *([providers.rows(now)] if HAS_PROVIDERS else []),
+        *([providers.rows(now), breakers.tenants(now)] if HAS_PROVIDERS else []),
     ]
     if connection.vendor == "postgresql":
         statement, parameters = old_snapshots.as_json(most=2 * SHOWN_OF_A_KIND)
