@@ -93,7 +93,9 @@ def _attempts(count: int) -> str:
 
 def _failed(facts: Mapping[str, Any]) -> str:
     error = facts["error"] or {}
-    letter = f"; its dead letter is {facts['dead_letter']}" if facts["dead_letter"] else ""
+    # "Open" in the API is "unresolved" in the console, which both show this sentence.
+    verb = "needs a decision" if facts["dead_letter"] == "open" else f"is {facts['dead_letter']}"
+    letter = f"; its dead letter {verb}" if facts["dead_letter"] else ""
     step, category = error.get("step", "process"), error.get("category", "SYSTEM")
     hindered = f"; a replay would be blocked: {_hindrances(facts)}" if facts["hindrances"] else ""
     return f"failed {span(facts['ended_ago'])} ago in {step} ({category}) with {_what(error)}{letter}{hindered}"

@@ -368,13 +368,17 @@ FORCED_OPEN = {"what": "breaker rank/rank_snapshot open", "until": None}
                 "error": {"type": "KeyError", "message": "k", "category": "SYSTEM", "step": "success"},
                 "dead_letter": "open",
             },
-            "failed 30 s ago in success (SYSTEM) with KeyError: k; its dead letter is open",
+            "failed 30 s ago in success (SYSTEM) with KeyError: k; its dead letter needs a decision",
+        ),
+        (
+            {"state": "failed", "dead_letter": "discarded"},
+            "failed 30 s ago in process (SYSTEM) with an error; its dead letter is discarded",
         ),
         ({"state": "failed"}, "failed 30 s ago in process (SYSTEM) with an error"),
         (
             {"state": "failed", "dead_letter": "open", "hindrances": [OPEN_FOR_NOW]},
             (
-                "failed 30 s ago in process (SYSTEM) with an error; its dead letter is open; "
+                "failed 30 s ago in process (SYSTEM) with an error; its dead letter needs a decision; "
                 "a replay would be blocked: breaker rank/rank_snapshot open until 14:05:30 UTC"
             ),
         ),

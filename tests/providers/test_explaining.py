@@ -77,7 +77,9 @@ def test_a_failed_transaction_says_what_a_replay_would_meet(orders: Pipeline) ->
     letter = records.fail(orders, {})
     scripted({}).ask(correlation_id=letter.uid)
     calls.force_open(WHO, lasting=None, **WHY)
-    assert sentence(letter.uid).endswith(f"its dead letter is open; a replay would be blocked: {BREAKER}it is reset")
+    assert sentence(letter.uid).endswith(
+        f"its dead letter needs a decision; a replay would be blocked: {BREAKER}it is reset"
+    )
     new = transactions.replay(letter.uid, by="ada", reason="let us see").id
     assert sentence(new) == f"waiting: {BREAKER}it is reset"
 
