@@ -14,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from ergon_site.access import api_identity, audit, clients
 from ergon_site.access.clients import Grant
 from ergon_site.access.models import ApiClient, ApiToken, AuditEntry
+from facts import provisioning
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
@@ -53,6 +54,8 @@ def test_people_who_wait_for_a_role_need_a_person(browse: Client, django_user_mo
 
 
 def test_a_token_is_shown_once_after_a_client_is_made(browse: Client) -> None:
+    for name in ("Plant A", "Plant B"):
+        provisioning.create_zone(name, by="ada")
     form = {"name": "press", "zones": "Plant A\nPlant B\n", "scopes": ["facts:append"], "lifetime": "30"}
     page = browse.post("/admin/access/apiclient/add/", form).content.decode()
     token = page.split('id="token" tabindex="0">')[1].split("<")[0]
@@ -77,12 +80,15 @@ def test_a_token_is_shown_once_after_a_client_is_made(browse: Client) -> None:
         ({"rate": "-1"}, "The rate must be a number above 0"),
         ({"rate": "1e-320"}, "The rate must be a number above 0"),
         ({"name": "a\u200bb"}, "1 to 100 printable characters"),
+        ({"zones": "Plant B"}, "There is no zone &#x27;Plant B&#x27;; there are: "),
+        ({"target_zones": "Plant A\nPlant B"}, "There is no zone &#x27;Plant B&#x27;; there are: "),
         ({"zones": "x" * 257}, "1 to 256 printable characters"),
         ({"lifetime": "99999"}, "less than or equal to 36500"),
     ],
 )
 def test_a_wrong_form_says_what_is_wrong_and_makes_nothing(browse: Client, change: dict[str, str], words: str) -> None:
     clients.create("taken", Grant(scopes=["platform"]), by="ada")
+    provisioning.create_zone("Plant A", by="ada")
     page = browse.post("/admin/access/apiclient/add/", {"name": "press", **change}).content.decode()
     assert words in page
     assert ApiClient.objects.count() == 1

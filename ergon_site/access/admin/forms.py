@@ -14,7 +14,7 @@ from unfold.widgets import (
     UnfoldBooleanWidget,
 )
 
-from ergon_site.access.clients import LIFETIME, OVERLAP, Grant
+from ergon_site.access.clients import LIFETIME, OVERLAP, Grant, check_zones
 from ergon_site.access.core import terms
 from ergon_site.access.core.scopes import SCOPES
 from ergon_site.access.models import ApiClient
@@ -32,10 +32,16 @@ def told_in_the_form() -> Iterator[None]:
 
 
 class LinesField(forms.CharField):
-    def __init__(self, *, parse: Callable[[str], Any] = str, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        parse: Callable[[str], Any] = str,
+        check: Callable[[list[str]], None] = lambda _lines: None,
+        **options: Any,
+    ) -> None:
         widget = UnfoldAdminTextareaWidget(attrs={"rows": 2})
         super().__init__(required=False, widget=widget, **options)
-        self.parse = parse
+        self.parse, self.check = parse, check
 
     def prepare_value(self, value: Any) -> Any:
         return "\n".join(value) if isinstance(value, list) else value
@@ -45,6 +51,7 @@ class LinesField(forms.CharField):
         try:
             with told_in_the_form():
                 terms.check_items("this list", lines)
+                self.check(lines)
             return [self.parse(line) for line in lines]
         except ValueError:
             msg = "Each line must be a UUID."
@@ -81,8 +88,8 @@ class ClientForm(forms.ModelForm):
         required=False,
         help_text="At least one. With none, but a zone, consumer or bucket: the four scopes of facts and objects.",
     )
-    zones = LinesField(help_text="Zones it may send from, one per line.")
-    target_zones = LinesField(help_text="Zones it may send to, one per line.")
+    zones = LinesField(check=check_zones, help_text="Zones it may send from, one per line.")
+    target_zones = LinesField(check=check_zones, help_text="Zones it may send to, one per line.")
     consumers = LinesField(help_text="Consumers it may read as, one per line.")
     buckets = LinesField(help_text="Buckets it may use, one per line.")
     tenants = LinesField(parse=UUID, help_text="Tenants it may see, one UUID per line.")
