@@ -28,6 +28,12 @@ THEME = Path(unfold.__file__).parent / "templates"
 ICON = re.compile(r"<span(?=[^>]*material-symbols)(?![^>]*aria-hidden)")
 # Charts are drawn by a smaller library (uPlot), and rows are sorted on the server.
 SKELETON, UNUSED = "unfold/layouts/skeleton.html", ("chart/chart.js", "alpine/alpine.sort.js")
+# Words of the theme that are not the console's.
+WORDS = {
+    "filter_title=title %} By {{ filter_title }}": "filter_title=title|capfirst %} {{ filter_title }}",
+    '{% trans "Apply Filters" %}': "Apply",
+    '{% trans "Clear all filters" %}': "Clear all",
+}
 OPTIONS = {
     "loaders": [("django.template.loaders.cached.Loader", ["ergon_site.console_templates.ConsoleLoader"])],
     "context_processors": [
@@ -70,6 +76,8 @@ class ConsoleLoader(Loader):
     def get_contents(self, origin: Origin) -> str:
         contents = ICON.sub('<span aria-hidden="true"', super().get_contents(origin))
         contents = contents.replace('id="searchbar-submit"', 'id="searchbar-submit" aria-label="Search"')
+        for theirs, ours in WORDS.items():
+            contents = contents.replace(theirs, ours)
         if origin.template_name != SKELETON:
             return contents
         return "".join(line for line in contents.splitlines(keepends=True) if not any(one in line for one in UNUSED))

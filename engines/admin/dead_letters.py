@@ -79,7 +79,7 @@ class LettersPage(ReplayablePage):
     empty_text = "Transactions that fail for good are kept here until somebody replays or discards them."
     actions_detail: ClassVar = ("replay", "edit", "discard", "reveal")
     bulk_kind, bulk_acts = "dead_letter", BULK
-    list_display: ClassVar = ("key", "state_word", "where", "what", "kind", "created_at", "settled")
+    list_display: ClassVar = ("key", "state_word", "where", "what", "kind", "made", "settled")
     list_filter: ClassVar = [choice("state", states.choices("dead letter")), SourceFilter, CategoryFilter, GroupFilter]
     search_names = ("error",)
     search_help_text = "A transaction id, or its start"
@@ -95,6 +95,7 @@ class LettersPage(ReplayablePage):
     what = column("error", lambda letter: words(f"{letter.error_type}: {letter.message}".removesuffix(": ")))
     where = column("source", lambda letter: words(letter.source))
     kind = column("category", lambda letter: unbroken(letter.category))
+    made = column("created", lambda letter: letter.created_at)
     settled = column("decided by", lambda letter: letter.settled_by, empty_value="–")
 
     def find(self, request: HttpRequest, text: str) -> Iterator[Found]:

@@ -105,7 +105,7 @@ class TransactionsPage(ReplayablePage):
     actions_detail: ClassVar = ("cancel", "replay", "edit", "reveal")
     bulk_kind, bulk_acts = "transaction", BULK
     list_display: ClassVar = (
-        *("key", "state_word", "where", "summary", "what", "delivered", "created_at", "took"),
+        *("key", "state_word", "where", "summary", "what", "delivered", "made", "took"),
         *("priority", "correlation"),
     )
     columns_on_request = ("priority", "correlation")
@@ -132,6 +132,7 @@ class TransactionsPage(ReplayablePage):
     where = column("pipeline", lambda record: words(record.pipeline.name))
     summary = column("payload", lambda record: parts.summary(record.summary))
     delivered = column("deliveries", lambda record: record.deliveries)
+    made = column("created", lambda record: record.created_at)
     correlation = column("correlation id", lambda record: record.correlation_id)
 
     @display(description="details")

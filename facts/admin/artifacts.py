@@ -38,7 +38,7 @@ class ArtifactsPage(KeysetPage, DetailPage):
     detail_template = "console/artifact.html"
     bulk_kind, bulk_acts = "artifact", BULK
     empty_text = "PUT /api/v1/objects/{bucket}/{key} uploads one."
-    list_display = ("name", "kept", "bytes_held", "kind", "created_at", "who")
+    list_display = ("name", "kept", "bytes_held", "kind", "made", "who")
     list_filter: ClassVar = [
         choice("kept", states.choices("artifact", "orphan", "referenced", "damaged"), "references"),
         typed("bucket"),
@@ -56,6 +56,7 @@ class ArtifactsPage(KeysetPage, DetailPage):
     )
     bytes_held = column("size", lambda row: unbroken(size(row.size)))
     kind = column("media type", lambda row: words(row.media_type))
+    made = column("created", lambda row: row.created_at)
     who = column("by", lambda row: words(row.created_by))
 
     def details(self, request: HttpRequest, row: Artifact) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class WrittenPage(KeysetPage, DetailPage):
 
     detail_template = "console/fact.html"
     longest_value: ClassVar[int] = 2000
-    list_display: ClassVar = ("key", "about", "where", "correlated", "written_at")
+    list_display: ClassVar = ("key", "about", "where", "correlated", "written")
     list_filter: ClassVar = [
         choice_of("boundary", lambda request: [(str(one.pk), str(one)) for one in all_boundaries(request)]),
         *(typed("message", "message id"), typed("subject"), typed("correlation", "correlation id")),
@@ -89,6 +89,7 @@ class WrittenPage(KeysetPage, DetailPage):
     about = column("subject and predicate", lambda fact: two_lines(fact.subject, fact.predicate))
     where = column("boundary and offset", lambda fact: two_lines(fact.boundary, f"{fact.offset:,}"))
     correlated = column("correlation id", lambda fact: words(fact.correlation_id) if fact.correlation_id else "–")
+    written = column("written", lambda fact: fact.written_at)
 
     def key_of(self, row: Written) -> str:
         return f"{row.boundary_id}-{row.offset}"

@@ -18,7 +18,7 @@ class EventsPage(KeysetDetailPage):
     looked_for = staticmethod(lists.events)
     detail_template = "console/provider_event.html"
     empty_text = "Each change of a breaker, pause, quota or override is recorded here."
-    list_display = ("at", "whose", "what", "change", "reason")
+    list_display = ("when", "whose", "what", "change", "reason")
     list_filter: ClassVar = [offered("kind"), TENANT, PROVIDER, CAPABILITY, typed("by", help_text="Full name")]
     search_fields = ()
     export_fields = (
@@ -26,6 +26,7 @@ class EventsPage(KeysetDetailPage):
         *("at", "until", "by"),
     )
 
+    when = column("when", lambda row: row.at)
     whose = column("capability", lambda row: cells.whose(row.who))
     what = column("kind", lambda row: unbroken(row.kind))
     change = column("change", cells.change)

@@ -22,9 +22,13 @@ from ergon_site.access.models import ApiClient, ApiToken
 class TokensInline(TabularInline):
     model = ApiToken
     verbose_name_plural = "tokens"
-    fields = readonly_fields = ("prefix", "created_at", "expires_at", "last_used_at")
+    fields = readonly_fields = ("prefix", "made", "ends", "last_used")
     can_delete = False
     extra = 0
+
+    made = column("created", lambda token: token.created_at)
+    ends = column("expires", lambda token: token.expires_at, empty_value="never")
+    last_used = column("last used", lambda token: token.last_used_at, empty_value="never")
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return holds(request, Right.ADMINISTER)

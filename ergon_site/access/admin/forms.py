@@ -97,6 +97,7 @@ class ClientForm(forms.ModelForm):
     class Meta:
         model = ApiClient
         fields: ClassVar = ["name", *GRANT, "certificate", "certificate_expires_at"]
+        labels: ClassVar = {"certificate_used_at": "Certificate last used"}
 
     def clean_name(self) -> str:
         with told_in_the_form():

@@ -78,7 +78,7 @@ class SavedViewsPage(DetailPage):
     new_form = NewViewForm
     new_terms: ClassVar = {"submit_text": "Save view"}
     empty_text = "Filter a list, then choose Save this view above it."
-    list_display = ("name", "of_list", "owner", "seen_by", "created_at")
+    list_display = ("name", "of_list", "owner", "seen_by", "made")
     search_fields = ("name__startswith",)
     search_help_text = "Start of a name."
     export_fields = ("name", "place", "query", "owner__username", "is_shared", "created_at")
@@ -86,6 +86,7 @@ class SavedViewsPage(DetailPage):
     found_mark = Case(When(is_shared=True, then=Value("shared")), default=Value("private"))
     is_offered = True
 
+    made = column("created", lambda view: view.created_at, ordering="created_at")
     of_list = column("list", lambda view: _title(view.place))
     seen_by = column("seen by", lambda view: "everybody" if view.is_shared else "its owner", ordering="is_shared")
 

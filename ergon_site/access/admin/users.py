@@ -27,13 +27,29 @@ class RoleFilter(admin.RelatedFieldListFilter):
         self.title = "role"
 
 
+class UserForm(UserChangeForm):
+    class Meta(UserChangeForm.Meta):
+        labels: ClassVar = {
+            "email": "Email",
+            "is_staff": "Console access",
+            "is_superuser": "Superuser",
+            "date_joined": "Joined",
+        }
+        help_texts: ClassVar = {
+            "username": "At most 150 letters, digits and @ . + - _",
+            "is_active": "Users are deactivated, not deleted.",
+            "is_staff": "Can log in to the console.",
+            "is_superuser": "Can do everything, without a role.",
+        }
+
+
 @registered(User)
 class UsersPage(ConsolePage, UserAdmin):
     """Users are deactivated, not deleted: the audit log goes on naming them."""
 
     view_right = edit_right = Right.ADMINISTER
     found_by = "username"
-    form = UserChangeForm
+    form = UserForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
     list_display = ("username", "full_name", "roles", "is_active", "seen")

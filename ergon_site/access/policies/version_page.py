@@ -55,12 +55,13 @@ class VersionPage(DetailPage):
     verbs: Any
     related = ("policy__active",)
     detail_template = "console/policy_version.html"
-    list_display = ("__str__", "is_active", "author", "created_at", "reason")
+    list_display = ("__str__", "is_active", "author", "made", "reason")
     list_filter: ClassVar = ["policy"]
     search_help_text = "Start of a policy name or author"
     ordering = ("-id",)
     actions_detail = ("activate",)
 
+    made = column("created", lambda one: one.created_at, ordering="created_at")
     is_active = column("active", lambda one: "active" if one.policy.active == one else None, label=ACTIVE)
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
