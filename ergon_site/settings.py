@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 from django.core.management.utils import get_random_secret_key
 
-from ergon_site import BASE_DIR, TEMPLATES as PAGES, databases, environment
+from ergon_site import BASE_DIR, TEMPLATES as PAGES, __version__, databases, environment
 from ergon_site.telemetry import logging_to
 from facts.core import limits
 
@@ -84,7 +84,8 @@ if ERGON_CERTIFICATE_HEADER and not ERGON_TRUSTED_PROXIES:
     refuse("ERGON_TRUSTED_PROXIES", "is required with ERGON_CERTIFICATE_HEADER: anybody can send a header")
 ERGON_LOGIN_FAILURES = read("ERGON_LOGIN_FAILURES", environment.whole, default="10")
 ERGON_LOGIN_LOCKOUT = read("ERGON_LOGIN_LOCKOUT", environment.seconds, default="900")
-ERGON_RELEASE = read("ERGON_RELEASE", environment.release)
+# Of code whose release nobody names, the version of Ergon is known.
+ERGON_RELEASE = read("ERGON_RELEASE", environment.release) or f"Ergon {__version__}"
 ERGON_TRACE_URL = read("ERGON_TRACE_URL", environment.trace_url)
 
 # Security

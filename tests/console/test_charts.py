@@ -11,6 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+import ergon_site
 from engines import pipelines, policies, transactions, workers
 from engines.conf import settings as engine_settings
 from engines.core import histogram
@@ -273,6 +274,19 @@ def test_policy_changes_pauses_and_releases_are_marked_with_a_link_to_their_reco
         texts = {mark["text"].split(" on ")[0] for mark in marks}
         assert texts >= {"pipeline orders: paused by ada", "pipeline orders: resumed by ada", "release 1.1"}
         assert "pipeline other: paused by ada" in {mark["text"] for mark in read(client, "engines")["marks"]}
+
+
+def test_where_no_release_is_set_a_new_version_of_ergon_is_marked(
+    browse: Client, settings: Any, orders: Pipeline
+) -> None:
+    now = settings.ERGON_RELEASE
+    assert now == f"Ergon {ergon_site.__version__}"
+    for release in ("Ergon 0.1.9", now):
+        settings.ERGON_RELEASE = release
+        engine_settings.cache_clear()
+        workers.enrol(["orders"])
+    (mark,) = read(browse, "pipeline", orders.pk)["marks"]
+    assert mark["text"].startswith(f"release {now} on ")
 
 
 @pytest.mark.parametrize(
