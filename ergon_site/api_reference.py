@@ -41,6 +41,15 @@ NOUNS = {
     "dead_letter_groups": ("dead-letter group", "dead-letter groups"),
 }
 SUMMARIES = {
+    "attention_acknowledge_create": "Acknowledge an item that needs attention",
+    "attention_retrieve": "List the items that need attention",
+    "attention_withdraw_create": "Withdraw an acknowledgement",
+    "bulk_operations_artifacts_create": "Start a bulk operation on artifacts",
+    "bulk_operations_dead_letter_groups_create": "Start a bulk operation on dead-letter groups",
+    "bulk_operations_dead_letters_create": "Start a bulk operation on dead letters",
+    "bulk_operations_pipelines_create": "Start a bulk operation on pipelines",
+    "bulk_operations_schedules_create": "Start a bulk operation on schedules",
+    "bulk_operations_transactions_create": "Start a bulk operation on transactions",
     "client_retrieve": "Show the calling client",
     "consumers_confirm_create": "Confirm facts",
     "consumers_facts_retrieve": "Fetch facts",
@@ -50,6 +59,8 @@ SUMMARIES = {
     "facts_create": "Append a fact",
     "objects_get": "Download an artifact",
     "objects_put": "Upload an artifact",
+    "policies_rehearsals_create": "Rehearse a policy",
+    "policies_rehearsals_retrieve": "Show a rehearsal of a policy",
     "provider_health_summary_retrieve": "Show the health of a tenant's providers",
     "provider_metrics_list": "List calls to providers",
     "providers_override_create": "Reset or force a breaker",
@@ -70,18 +81,20 @@ def reference(request: HttpRequest) -> HttpResponse:
 
 def add_summaries(result: dict[str, Any], **_: object) -> dict[str, Any]:
     """Give every operation a summary; its description says the rest."""
-    for operations in result["paths"].values():
+    for address, operations in result["paths"].items():
         for operation in operations.values():
-            if text := summary(operation["operationId"]):
+            if text := summary(operation["operationId"], address):
                 operation.setdefault("summary", text)
     return result
 
 
-def summary(operation: str) -> str:
+def summary(operation: str, address: str) -> str:
     """The summary by the operation's id; empty for one that is not of Ergon."""
     if operation in SUMMARIES:
         return SUMMARIES[operation]
     act = max((one for one in ACTS if operation.endswith(f"_{one}")), key=len, default="")
     many = operation.removesuffix(f"_{act}")
+    if not act or many.replace("_", "-") not in address.split("/"):
+        return ""
     one, several = NOUNS.get(many, (many.removesuffix("s").replace("_", " "), many.replace("_", " ")))
-    return ACTS[act].format(several if act in {"list", "batch_create"} else one) if act else ""
+    return ACTS[act].format(several if act in {"list", "batch_create"} else one)

@@ -91,6 +91,10 @@ def test_every_operation_has_a_summary_of_its_own(client: Client) -> None:
     }
     assert [operation for operation, summary in summaries.items() if not summary] == []
     assert len(set(summaries.values())) == len(summaries)
+    assert summaries["get /api/v1/attention"] == "List the items that need attention"
+    assert summaries["post /api/v1/bulk-operations/artifacts"] == "Start a bulk operation on artifacts"
+    assert summaries["post /api/v1/policies/{name}/rehearsals"] == "Rehearse a policy"
+    assert summaries["get /api/v1/policies/{name}"] == "Show a policy"
 
 
 def test_lists_come_in_pages_by_cursor_newest_first(api: Client) -> None:
