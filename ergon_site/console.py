@@ -147,6 +147,12 @@ class Console(UnfoldAdminSite):
         context: dict[str, Any] = super().each_context(request)
         return context
 
+    def app_index(
+        self, request: HttpRequest, app_label: str, extra_context: dict[str, Any] | None = None
+    ) -> TemplateResponse:
+        title = {"title": apps.get_app_config(app_label).verbose_name}
+        return super().app_index(request, app_label, {**title, **(extra_context or {})})
+
     @method_decorator(login_not_required)
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         page: HttpResponse = rendered(super().login)(request, extra_context)
@@ -179,7 +185,7 @@ class Console(UnfoldAdminSite):
         page = PasswordChangeView.as_view(
             form_class=partial(PasswordForm, address=addresses.client_address(request)),
             success_url=reverse_lazy("ergon:password_change_done"),
-            extra_context={**self.each_context(request), **(extra_context or {})},
+            extra_context={**self.each_context(request), "title": "Change password", **(extra_context or {})},
         )
         return page(request)
 

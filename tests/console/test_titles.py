@@ -67,6 +67,36 @@ def test_headings_are_in_the_words_of_the_console(browse: Client) -> None:
         assert "Apply Filters" not in page
 
 
+NEW = {
+    "access/apiclient": "New API client",
+    "auth/user": "New user",
+    "engines/pipeline": "New pipeline",
+    "engines/schedule": "New schedule",
+    "facts/zone": "New zone",
+    "providers/gate": "Set quota",
+}
+
+
+@pytest.mark.parametrize(("place", "name"), NEW.items())
+def test_the_form_of_a_new_row_has_the_name_of_the_button_that_leads_to_it(
+    browse: Client, place: str, name: str
+) -> None:
+    button = re.search(rf'href="/admin/{place}/add/"[^>]*>\s*(.*?)\s*<', browse.get(f"/admin/{place}/").text)
+    assert button is not None
+    assert button.group(1) == name
+    page = browse.get(f"/admin/{place}/add/").text
+    assert f"<title>{name} | Ergon</title>" in " ".join(page.split()).replace("> ", ">").replace(" <", "<")
+    assert f'tracking-tight">{name}</span>' in page
+
+
+@pytest.mark.parametrize(("place", "name"), [("engines", "Engines"), ("access", "Access"), ("auth", "Access")])
+def test_the_page_of_a_section_has_its_name_and_makes_no_saved_view(browse: Client, place: str, name: str) -> None:
+    page = browse.get(f"/admin/{place}/").text
+    assert "administration" not in page
+    assert f"<title>{name} | Ergon</title>" in " ".join(page.split()).replace("> ", ">").replace(" <", "<")
+    assert "savedview/add/" not in page
+
+
 def test_the_users_are_filtered_by_role(browse: Client) -> None:
     page = browse.get(reverse("admin:auth_user_changelist")).content.decode()
     filters = re.findall(r"<h3[^>]*>\s*(.*?)\s*</h3>", page)

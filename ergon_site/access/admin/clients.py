@@ -13,8 +13,9 @@ from ergon_site.access.admin.forms import GRANT, ClientForm, NewClientForm, Rota
 from ergon_site.access.clients import Issued
 from ergon_site.access.console import states
 from ergon_site.access.console.cells import column, tag
+from ergon_site.access.console.detail import ListPage
 from ergon_site.access.console.dialogs import dialog_action
-from ergon_site.access.console.pages import ConsolePage, ReasonForm, actor, done, holds, registered
+from ergon_site.access.console.pages import ReasonForm, actor, done, holds, registered
 from ergon_site.access.core.roles import Right
 from ergon_site.access.models import ApiClient, ApiToken
 
@@ -59,16 +60,17 @@ ENABLE = {"title": "Enable the client", "description": "Tokens that have not exp
 
 
 @registered(ApiClient)
-class ClientsPage(ConsolePage):
+class ClientsPage(ListPage):
     view_right = edit_right = Right.ADMINISTER
+    new_title = "New API client"
     list_display = ("name", "scope_list", "state", "last_used", "made", "created_by")
     list_filter: ClassVar = [StateFilter]
     empty_text = "A client is a system that calls the API with a token."
     search_fields = ("name",)
+    search_help_text = "Part of a name"
     found_by = "name"
     export_fields = ("name", *GRANT[:-1], "certificate", "created_at")
     actions_detail = ("rotate", "disable", "enable")
-    actions = None
 
     scope_list = column("scopes", lambda client: ", ".join(client.scopes) or "none")
     state = column("state", lambda client: tag("disabled" if client.disabled_at else "enabled", "client"))

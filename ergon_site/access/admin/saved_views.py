@@ -75,12 +75,13 @@ class SavedViewsPage(DetailPage):
     detail_template = "console/saved_view.html"
     refused_by = (ViewRefusedError,)
     actions_detail = ("edit", "remove")
+    new_title = "New view"
     new_form = NewViewForm
     new_terms: ClassVar = {"submit_text": "Save view"}
     empty_text = "Filter a list, then choose Save this view above it."
     list_display = ("name", "of_list", "owner", "seen_by", "made")
     search_fields = ("name__startswith",)
-    search_help_text = "Start of a name."
+    search_help_text = "Start of a name"
     export_fields = ("name", "place", "query", "owner__username", "is_shared", "created_at")
     found_by = "name"
     found_mark = Case(When(is_shared=True, then=Value("shared")), default=Value("private"))
@@ -96,6 +97,10 @@ class SavedViewsPage(DetailPage):
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return holds(request, Right.VIEW)
+
+    def get_model_perms(self, request: HttpRequest) -> dict[str, bool]:
+        # A view is saved from its list, which alone knows the filters.
+        return {**super().get_model_perms(request), "add": False}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[SavedView]:
         """Those that the person may see, of lists that the person may see."""

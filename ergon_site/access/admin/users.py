@@ -13,6 +13,7 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from ergon_site.access import audit
 from ergon_site.access.console.cells import UNKNOWN, column
+from ergon_site.access.console.detail import ListPage
 from ergon_site.access.console.fields import RowsField
 from ergon_site.access.console.pages import ConsolePage, actor, registered
 from ergon_site.access.core.roles import ROLES, Right
@@ -44,10 +45,11 @@ class UserForm(UserChangeForm):
 
 
 @registered(User)
-class UsersPage(ConsolePage, UserAdmin):
+class UsersPage(ListPage, UserAdmin):
     """Users are deactivated, not deleted: the audit log goes on naming them."""
 
     view_right = edit_right = Right.ADMINISTER
+    new_title = "New user"
     found_by = "username"
     form = UserForm
     add_form = UserCreationForm
@@ -63,7 +65,7 @@ class UsersPage(ConsolePage, UserAdmin):
     )
     add_fieldsets = ((None, {"fields": ("username", "usable_password", "password1", "password2")}),)
     readonly_fields = ("last_login", "date_joined")
-    actions = None
+    search_help_text = "Part of a username, a name or an address"
     export_fields = ("username", "first_name", "last_name", "email", "is_active", "is_superuser", "last_login")
 
     seen = column("last login", lambda person: person.last_login, ordering="last_login", empty_value="never")
@@ -119,6 +121,7 @@ class RolesPage(ConsolePage):
     list_display = ("name", "rights", "users")
     fields = ("name", "rights")
     search_fields = ("name",)
+    search_help_text = "Part of a name"
     export_fields = ("name", "user_count")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Role]:

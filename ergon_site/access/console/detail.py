@@ -16,7 +16,30 @@ from ergon_site.access.console.pages import ConsolePage, done
 from ergon_site.access.core.texts import sentence
 
 
-class DetailPage(ConsolePage):
+class ListPage(ConsolePage):
+    """A list with a button above it that leads to the form of a new row."""
+
+    new_title: ClassVar[str] = ""
+    list_before_template = "console/list_bar.html"
+    show_add_link = False
+    actions = None
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        new = []
+        if self.edit_right is not None and self.new_title:
+            address = reverse(f"ergon:{self.opts.app_label}_{self.opts.model_name}_add")
+            new.append(button(request, self.new_title, address, right=self.edit_right, is_dialog=False))
+        return super().changelist_view(request, {"bar": bar(*new), **(extra_context or {})})
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        named = {"title": self.new_title, "crumb": self.new_title, **(extra_context or {})}
+        response: HttpResponse = super().add_view(request, form_url, named)
+        return response
+
+
+class DetailPage(ListPage):
     """A list, for each row a page made from `detail_template` instead of a form on its columns, and a form of new rows.
 
     A part of the page refreshes itself if there is a `live_template`, and a row is made by `make` from `new_form`.
@@ -28,14 +51,10 @@ class DetailPage(ConsolePage):
     live_template: ClassVar[str] = ""
     # What its verbs refuse with.
     refused_by: ClassVar[tuple[type[Exception], ...]] = ()
-    new_title: ClassVar[str] = ""
     new_form: ClassVar[Callable[..., Any]]
     new_template: ClassVar[str] = "console/form.html"
     new_terms: ClassVar[dict[str, Any]] = {}
     empty_text: ClassVar[str] = ""
-    list_before_template = "console/list_bar.html"
-    show_add_link = False
-    actions = None
 
     def get_urls(self) -> list[URLPattern]:
         name, view = f"{self.opts.app_label}_{self.opts.model_name}_live", self.admin_site.admin_view(self.live_view)
@@ -45,13 +64,6 @@ class DetailPage(ConsolePage):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
         return rows.select_related(*self.related) if self.related else rows
-
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        new = []
-        if self.edit_right is not None and self.new_title:
-            address = reverse(f"ergon:{self.opts.app_label}_{self.opts.model_name}_add")
-            new.append(button(request, self.new_title, address, right=self.edit_right, is_dialog=False))
-        return super().changelist_view(request, {"bar": bar(*new), **(extra_context or {})})
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The context of a row's page."""

@@ -231,7 +231,7 @@ class ConsolePage(ModelAdmin):
     def page(
         self, request: HttpRequest, template: str, title: str, original: Model | None = None, **context: Any
     ) -> HttpResponse:
-        shared = {"opts": self.opts, "original": original, "title": title, "read_at": timezone.now()}
+        shared = {"opts": self.opts, "original": original, "title": title, "crumb": title, "read_at": timezone.now()}
         return TemplateResponse(request, template, {**self.admin_site.each_context(request), **shared, **context})
 
     def address(self, object_id: Any) -> str:
