@@ -1,7 +1,8 @@
 """VERBS: submit, check, submit_many, submit_together. A thousand in a statement; repeats are recognised."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache, partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -73,10 +74,23 @@ def check(drafts: Iterable[Draft]) -> None:
 
 def submit_many(pipeline: str, drafts: Iterable[Draft | Mapping[str, Any]]) -> list[Submitted]:
     """Keep many, a thousand with each statement; the answers are in the order of the drafts."""
-    source = iter(drafts)
+    if not is_storable(pipeline):
+        raise PipelineUnknownError(pipeline)
+    source, trace = iter(drafts), telemetry.current_trace()
     submitted: list[Submitted] = []
-    while batch := [item if isinstance(item, Draft) else Draft(**item) for item in islice(source, ROUND_TRIP)]:
-        submitted += _submit_batch(pipeline, batch, offset=len(submitted))
+    batch = _batch(_taken(source), 0, trace)
+    while batch.ids:
+        fault, following = None, []
+        if len(batch.ids) == ROUND_TRIP:
+            try:
+                following = _taken(source)
+            except Exception as error:  # noqa: BLE001 (raised once what came before is kept)
+                fault = error
+        encode_following = cache(partial(_batch, following, len(submitted) + len(batch.ids), trace))
+        submitted += _submit_batch(pipeline, batch, meanwhile=encode_following if following else None)
+        if fault is not None:
+            raise fault
+        batch = encode_following()
     return submitted
 
 
@@ -106,20 +120,21 @@ _TEXTS = frozenset({"id", "dedupe_key", "correlation_id", "parent_id", "source"}
 _ELSEWHERE = frozenset({"metadata", "id", "trace_context"})
 
 
-@retry_conflicts
-def _submit_batch(pipeline: str, drafts: list[Draft], offset: int) -> list[Submitted]:
-    """All of a batch or none; a single one is one statement anyway, and spared the transaction around it."""
-    with time_limit(settings().database_timeout):
-        if len(drafts) == 1:
-            return _submit(pipeline, drafts, offset)
-        with transaction.atomic():
-            return _submit(pipeline, drafts, offset)
+class Batch(NamedTuple):
+    """Drafts as their statement takes them. Those before them in the call are `offset`."""
+
+    drafts: list[Draft]
+    offset: int
+    ids: list[str]
+    document: str
+    is_plain: bool
 
 
-def _submit(pipeline: str, drafts: list[Draft], offset: int) -> list[Submitted]:
-    if not is_storable(pipeline):
-        raise PipelineUnknownError(pipeline)
-    trace = telemetry.current_trace()
+def _taken(source: Iterator[Draft | Mapping[str, Any]]) -> list[Draft]:
+    return [item if isinstance(item, Draft) else Draft(**item) for item in islice(source, ROUND_TRIP)]
+
+
+def _batch(drafts: list[Draft], offset: int, trace: dict[str, str] | None) -> Batch:
     ids, rows = [], []
     is_plain = trace is None
     for index, draft in enumerate(drafts, offset):
@@ -133,10 +148,25 @@ def _submit(pipeline: str, drafts: list[Draft], offset: int) -> list[Submitted]:
         keys = [draft.dedupe_key or "" for draft in drafts]
         places = [(key, "" if key else uid) for key, uid in zip(keys, ids, strict=True)]
         rows = [rows[place] for place in sorted(range(len(rows)), key=places.__getitem__)]
-    new = statements().insert(pipeline, f"[{','.join(rows)}]", len(ids), is_plain=is_plain)
+    return Batch(drafts, offset, ids, f"[{','.join(rows)}]", is_plain)
+
+
+@retry_conflicts
+def _submit_batch(pipeline: str, batch: Batch, meanwhile: Callable[[], Any] | None) -> list[Submitted]:
+    """All of a batch or none; a single one is one statement anyway, and spared the transaction around it."""
+    with time_limit(settings().database_timeout):
+        if len(batch.ids) == 1:
+            return _submit(pipeline, batch, meanwhile)
+        with transaction.atomic():
+            return _submit(pipeline, batch, meanwhile)
+
+
+def _submit(pipeline: str, batch: Batch, meanwhile: Callable[[], Any] | None) -> list[Submitted]:
+    count, is_plain = len(batch.ids), batch.is_plain
+    new = statements().insert(pipeline, batch.document, count, is_plain=is_plain, meanwhile=meanwhile)
     if new is None:
-        return [Submitted(uid, _NEW, is_new=True) for uid in ids]
-    return list(_with_known(pipeline, drafts, ids, new, offset))
+        return [Submitted(uid, _NEW, is_new=True) for uid in batch.ids]
+    return list(_with_known(pipeline, batch, new))
 
 
 def _given(draft: Draft) -> dict[str, Any]:
@@ -199,8 +229,9 @@ def _encoded(name: str, value: Any, index: int) -> str:
         raise SubmissionError(str(error), name, index) from None
 
 
-def _with_known(pipeline: str, drafts: list[Draft], ids: list[str], new: set[str], offset: int) -> Iterator[Submitted]:
+def _with_known(pipeline: str, batch: Batch, new: set[str]) -> Iterator[Submitted]:
     """The new transactions, and those that existed already."""
+    drafts, offset, ids, *_ = batch
     found = Pipeline.objects.filter(name=pipeline).first()
     if found is None:
         raise PipelineUnknownError(pipeline)

@@ -1,11 +1,13 @@
 """Submitting: what is kept, what is refused, and what is recognised."""
 
+from collections import UserDict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 from hypothesis import given, strategies as st
+from psycopg.pq import TransactionStatus
 
 from engines import transactions
 from engines.models import TransactionRecord
@@ -74,6 +76,44 @@ def test_thousands_are_kept_in_order_with_their_repeats_recognised() -> None:
         ("new", False),
     ]
     assert [one.id for one in claim(pipeline, 3)] == ["t0000", "t0001", "t0002"]
+
+
+def test_thousands_before_a_refused_draft_are_kept() -> None:
+    make_pipeline()
+    drafts = [*map(Draft, range(1500)), Draft(float("nan"))]
+    with pytest.raises(SubmissionError, match="the payload is not JSON") as refusal:
+        transactions.submit_many("orders", drafts)
+    assert refusal.value.index == 1500
+    assert TransactionRecord.objects.count() == 1000
+
+
+def test_thousands_before_the_fault_of_their_source_are_kept() -> None:
+    make_pipeline()
+    with pytest.raises(ZeroDivisionError):
+        transactions.submit_many("orders", (Draft(1 / (1500 - number)) for number in range(2000)))
+    assert TransactionRecord.objects.count() == 1000
+
+
+def test_a_source_may_ask_the_database_while_it_is_submitted() -> None:
+    make_pipeline()
+    source = (Draft(TransactionRecord.objects.exists()) for _ in range(2100))
+    assert len(transactions.submit_many("orders", source)) == 2100
+    assert TransactionRecord.objects.filter(payload=True).exists()
+
+
+@pytest.mark.postgresql
+def test_the_next_thousand_are_encoded_while_the_server_works() -> None:
+    make_pipeline()
+
+    class Metadata(UserDict[str, int]):
+        def keys(self) -> Any:
+            connected: Any = connection.connection
+            asked.append(connected.info.transaction_status is TransactionStatus.ACTIVE)
+            return super().keys()
+
+    asked: list[bool] = []
+    transactions.submit_many("orders", [Draft(number, metadata=Metadata()) for number in range(1001)])
+    assert asked == [False] * 1000 + [True]
 
 
 def test_it_is_kept_or_forgotten_with_the_callers_transaction() -> None:

@@ -1,7 +1,9 @@
 """The queue's statements on PostgreSQL. Batches travel as one JSON document; times are the server's."""
 
+import select
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 from weakref import WeakSet
@@ -197,13 +199,22 @@ ON CONFLICT (pipeline_id, minute, worker) DO UPDATE SET succeeded = m.succeeded 
 """
 
 
-def insert(pipeline: str, document: str, count: int, *, is_plain: bool = False) -> set[str] | None:
+def insert(
+    pipeline: str,
+    document: str,
+    count: int,
+    *,
+    is_plain: bool = False,
+    meanwhile: Callable[[], Any] | None = None,
+) -> set[str] | None:
     """Insert the drafts of a JSON document; the ids of those that are new, None if all are.
 
-    Plain ones have a new id and a payload and nothing else, which is quicker.
+    Plain ones have a new id and a payload and nothing else, which is quicker. While the server works, `meanwhile` may
+    be called, and its errors ignored.
     """
     began = time.monotonic()
-    [(new, pipeline_id)] = _prepared(INSERT_PLAIN if is_plain else INSERT, [pipeline, document, count])
+    statement = INSERT_PLAIN if is_plain else INSERT
+    [(new, pipeline_id)] = _prepared(statement, [pipeline, document, count], meanwhile)
     if new is None or new:
         _announce(pipeline_id, time.monotonic() - began)
     return None if new is None else set(new)
@@ -309,26 +320,42 @@ def wake(pipeline_id: int) -> None:
     _rows("SELECT pg_notify(%s, %s)", [CHANNEL, str(pipeline_id)])
 
 
-def _prepared(statement: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
+def _prepared(
+    statement: str, parameters: list[Any], meanwhile: Callable[[], Any] | None = None
+) -> list[tuple[Any, ...]]:
     """The same, planned once for each connection: for a single row, planning takes longer than inserting.
 
     Django's own cursors never prepare, whatever the connection allows; nothing does where a pooler shares connections.
     """
     connection.ensure_connection()
     return pooler.carry_out(
-        connection, lambda: _prepared_rows(statement, parameters), lambda: _rows(statement, parameters)
+        connection, lambda: _prepared_rows(statement, parameters, meanwhile), lambda: _rows(statement, parameters)
     )
 
 
-def _prepared_rows(statement: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
+def _prepared_rows(statement: str, parameters: list[Any], meanwhile: Callable[[], Any] | None) -> list[tuple[Any, ...]]:
     connection.ensure_connection()
     raw: Any = connection.connection
     raw.prepare_threshold = PREPARED_FROM
     wrap = connection._prepare_cursor  # type: ignore[attr-defined]  # noqa: SLF001 (errors, logs and hooks as ever)
-    with wrap(psycopg.Cursor(raw)) as cursor:
+    # In pipeline mode psycopg does not wait for rows before somebody wants them.
+    mode = nullcontext() if meanwhile is None else raw.pipeline()
+    with connection.wrap_database_errors, mode, wrap(psycopg.Cursor(raw)) as cursor:
         cursor.execute(statement, parameters)
+        if meanwhile is not None:
+            _send_all(raw.pgconn)
+            with suppress(Exception):
+                meanwhile()
         rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
+
+
+def _send_all(pgconn: psycopg.pq.abc.PGconn) -> None:
+    """Send what is left of a long statement, without which the server cannot begin."""
+    writable = select.poll()
+    writable.register(pgconn.socket, select.POLLOUT)
+    while pgconn.flush():
+        writable.poll()
 
 
 def _tuned_rows(statement: str, parameters: list[Any]) -> list[tuple[Any, ...]]:

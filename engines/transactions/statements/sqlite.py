@@ -76,7 +76,7 @@ WHERE id = %(id)s RETURNING id, uid, pipeline_id, state, attempts, policy_versio
 
 
 @transaction.atomic
-def insert(pipeline: str, document: str, count: int, *, is_plain: bool = False) -> set[str] | None:  # noqa: ARG001 (for PostgreSQL)
+def insert(pipeline: str, document: str, count: int, **_for_postgresql: Any) -> set[str] | None:
     """Insert the drafts of a JSON document; the ids of those that are new, None if all are."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT id, priority FROM engines_pipeline WHERE name = %s", [pipeline])
