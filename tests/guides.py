@@ -4,23 +4,17 @@ import json
 import os
 import queue
 import re
-import shutil
 import signal
-import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.util import cache_from_source
 from pathlib import Path
 from textwrap import dedent
 from typing import Any, Self
 
-from tests import warm
 from tests.processes import LIMIT, ROOT, eventually, wait_for
 
 BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
@@ -86,90 +80,6 @@ def page_before(page: Path) -> Path | None:
     """The page that this one goes on from."""
     found = re.search(r"^<!-- after: (\S+) -->$", page.read_text(), re.MULTILINE)
     return ROOT / "docs" / found[1] if found else None
-
-
-def clone(folder: Path) -> Path:
-    """A copy of the repository without data or settings of any run."""
-    names = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-        text=True,
-    ).stdout
-    copy = folder / "ergon"
-    for name in filter(None, names.split("\0")):
-        if not name.startswith(("tests/", "benchmarks/")) and (ROOT / name).is_file():
-            # To compile everything anew takes seconds, and tells nothing of the page.
-            for one in (Path(name), Path(cache_from_source(name))):
-                if (ROOT / one).is_file():
-                    (copy / one).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy2(ROOT / one, copy / one)
-    return copy
-
-
-# The `python` of a reader's virtual environment: what it is asked for is run by a fork of a process that has loaded the
-# clone's code, and ends, is interrupted and is told to end as if it were run here.
-PYTHON = """#!{executable} -IS
-import json, os, signal, socket, sys
-if sys.argv[1:2] != ["manage.py"]:
-    os.execv({executable!r}, [{executable!r}, *sys.argv[1:]])
-told = {{signal.SIGINT, signal.SIGTERM}}
-signal.pthread_sigmask(signal.SIG_BLOCK, told)
-is_interruptible = signal.getsignal(signal.SIGINT) != signal.SIG_IGN
-order = [sys.argv[1:], dict(os.environ), os.getcwd(), False, is_interruptible]
-with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
-    line.connect({address!r})
-    socket.send_fds(line, [json.dumps(order).encode()], [0, 1, 2])
-    process = int(line.recv(20))
-    for number in told:
-        signal.signal(number, lambda number, _: os.kill(process, number))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, told)
-    code = int(line.recv(20))
-if code < 0:
-    signal.signal(-code, signal.SIG_DFL)
-    os.kill(os.getpid(), -code)
-sys.exit(code)
-"""
-ACTIVATE = 'export PATH="{folder}:{bin}:$PATH"\n'
-
-
-@contextmanager
-def installed(clone: Path) -> Iterator[None]:
-    """A virtual environment in the clone, with the packages that are installed here."""
-    programs, address = clone / ".venv" / "bin", str(clone / ".venv" / "line")
-    programs.mkdir(parents=True)
-    (programs / "activate").write_text(ACTIVATE.format(folder=programs, bin=Path(sys.executable).parent))
-    (programs / "python").write_text(PYTHON.format(executable=sys.executable, address=address))
-    (programs / "python").chmod(0o755)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, ExitStack() as asked:
-        listener.bind(address)
-        listener.listen()
-        accepting = threading.Thread(target=_accept, args=[listener, clone, asked])
-        accepting.start()
-        yield
-        listener.shutdown(socket.SHUT_RDWR)
-        accepting.join()
-
-
-def _accept(listener: socket.socket, clone: Path, asked: ExitStack) -> None:
-    with suppress(OSError):
-        while True:
-            line, _ = listener.accept()
-            running = threading.Thread(target=_run, args=[line, clone], daemon=True)
-            running.start()
-            asked.callback(running.join, LIMIT)
-
-
-def _run(line: socket.socket, clone: Path) -> None:
-    with line:
-        text, pipes, *_ = socket.recv_fds(line, warm.LONGEST_ORDER, 3)
-        process = warm.fork(warm.Order(*json.loads(text)), pipes, clone)
-        for pipe in pipes:
-            os.close(pipe)
-        line.send(str(process).encode())
-        _, status = os.waitpid(process, 0)
-        line.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 
 @dataclass

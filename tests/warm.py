@@ -2,8 +2,8 @@
 
 Most of a start goes into loading: Django, psycopg, Celery, Ergon itself. One process does that once and is forked for
 each command, which has its own environment and pipes and is a child of the tests. It reads Ergon's settings anew, as
-any command does first: nothing that is loaded has asked for them. Tests of starting itself start an interpreter as
-people do.
+any command does first: nothing that is loaded has asked for them. A project of somebody else can be loaded in the
+same way, with its own settings. Tests of starting itself start an interpreter as people do.
 """
 
 import atexit
@@ -19,7 +19,8 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -30,6 +31,7 @@ from django.utils.functional import empty
 from tests.servers import OURS, stack
 
 ROOT = Path(__file__).resolve().parent.parent
+OUR_SETTINGS = "ergon_site.settings"
 # Besides the commands, of which each loads what it needs.
 LOADED = (
     *("celery.apps.worker", "celery.bin.celery", "drf_spectacular.views", "granian.cli", "sqlparse"),
@@ -45,31 +47,50 @@ _LIBC = ctypes.CDLL(None)
 _TAKE_IN_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a process loads that is forked: the code in a folder, with settings that may be those of a project."""
+
+    folder: Path
+    python: str = sys.executable
+    settings: str = OUR_SETTINGS
+
+
+ERGON = Loaded(ROOT)
+
+
 def start(arguments: Sequence[str], env: Mapping[str, str], **pipes: Any) -> subprocess.Popen[str]:
     """`manage.py` with these arguments, running; started the long way where there is no other."""
-    return _start(["manage.py", *arguments], env, pipes)
+    return start_python(["manage.py", *arguments], env, **pipes)
 
 
 def start_module(name: str, arguments: Sequence[str], env: Mapping[str, str], **pipes: Any) -> subprocess.Popen[str]:
     """`python -m` with this module and these arguments, running."""
-    return _start(["-m", name, *arguments], env, pipes)
+    return start_python(["-m", name, *arguments], env, **pipes)
 
 
 def start_program(path: Path, arguments: Sequence[str], env: Mapping[str, str], **pipes: Any) -> subprocess.Popen[str]:
     """A program of the virtual environment that is written in Python, such as a server, running."""
-    return _start([str(path), *arguments], env, pipes)
+    return start_python([str(path), *arguments], env, **pipes)
 
 
-def _start(argv: Sequence[str], env: Mapping[str, str], pipes: Mapping[str, Any]) -> subprocess.Popen[str]:
+def start_python(
+    argv: Sequence[str], env: Mapping[str, str], loaded: Loaded = ERGON, **pipes: Any
+) -> subprocess.Popen[str]:
+    """An interpreter with these arguments, running."""
     # What is loaded has asked whether this is for debugging, and been told that it is not.
     is_possible = sys.platform == "linux" and not {"LD_PRELOAD", "DJANGO_DEBUG"} & set(env)
-    kind: Any = _Forked if is_possible else subprocess.Popen
-    process: subprocess.Popen[str] = kind([sys.executable, *argv], cwd=ROOT, env=env, text=True, **pipes)
+    kind: Any = partial(_Forked, loaded) if is_possible else subprocess.Popen
+    process: subprocess.Popen[str] = kind([loaded.python, *argv], cwd=loaded.folder, env=env, text=True, **pipes)
     return process
 
 
 class _Forked(subprocess.Popen[Any]):
     """A process like any other, but for how it comes into being."""
+
+    def __init__(self, loaded: Loaded, *given: Any, **named: Any) -> None:
+        self._loaded = loaded
+        super().__init__(*given, **named)
 
     def _execute_child(self, *given: Any) -> None:
         asked = signature(super()._execute_child).bind(*given).arguments  # type: ignore[misc]
@@ -77,7 +98,7 @@ class _Forked(subprocess.Popen[Any]):
         theirs = [pipes["p2cread"], pipes["c2pwrite"], pipes["errwrite"]]
         inherited = [pipe if pipe >= 0 else number for number, pipe in enumerate(theirs)]
         order = Order(asked["args"][1:], dict(asked["env"]), str(asked["cwd"]), asked["start_new_session"])
-        self.pid = fork(order, inherited)
+        self.pid = fork(order, inherited, self._loaded)
         self._child_created = True
         self._close_pipe_fds(*pipes.values())  # type: ignore[attr-defined]
 
@@ -92,9 +113,9 @@ class Order(NamedTuple):
     is_interruptible: bool = True
 
 
-def fork(order: Order, pipes: Sequence[int], folder: Path = ROOT) -> int:
-    """Have an order carried out with the code in a folder, by a child of this process; its number."""
-    line = _line(folder)
+def fork(order: Order, pipes: Sequence[int], loaded: Loaded) -> int:
+    """Have an order carried out by a child of this process that has something loaded; its number."""
+    line = _line(loaded)
     with _forking, _taking_in_orphans():
         socket.send_fds(line, [json.dumps(order).encode()], pipes)
         return int(line.recv(20))
@@ -103,18 +124,21 @@ def fork(order: Order, pipes: Sequence[int], folder: Path = ROOT) -> int:
 _forking = threading.Lock()
 
 
+# Where this module is comes last: only it is found there.
+LOADING = f"import os, sys; sys.path[0] = os.getcwd(); sys.path.append('{ROOT}'); from tests.warm import main; main()"
+
+
 @cache
-def _line(folder: Path) -> socket.socket:
+def _line(loaded: Loaded) -> socket.socket:
     """To the process that is forked; it ends when the run does."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     # Not what the test that is the first to start something has set.
     kept = {name: value for name, value in os.environ.items() if name in KEPT or not name.startswith(OURS)}
     with theirs:
-        command = [sys.executable, "-m", "tests.warm", str(theirs.fileno())]
         process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env={**kept, "PYTHONPATH": str(ROOT)},
+            [loaded.python, "-c", LOADING, str(theirs.fileno())],
+            cwd=loaded.folder,
+            env={**kept, "DJANGO_SETTINGS_MODULE": loaded.settings, "PYTHONPATH": ""},
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
         )
@@ -173,21 +197,27 @@ def _end(code: Any) -> NoReturn:
 
 
 def _load() -> None:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ergon_site.settings")
     import_module("ergon_site.command_line")
     import_module("django").setup()
-    for name in LOADED:
+    settings = import_module("django.conf").settings
+    for name in LOADED if _is_ours() else [settings.ROOT_URLCONF]:
         import_module(name)
+    # As in the process of the tests: a password is verified all the same.
+    import_module("django.contrib.auth.hashers").PBKDF2PasswordHasher.iterations = 1
     management = import_module("django.core.management")
     for command, app in management.get_commands().items():
         management.load_command_class(app, command)
-    asked = [name for name in vars(import_module("django.conf").settings) if name.startswith(OF_THE_ENVIRONMENT)]
-    assert not asked, f"read while loading, and so the same for every command: {asked}"
+    asked = [name for name in vars(settings) if name.startswith(OF_THE_ENVIRONMENT)]
+    assert not (asked and _is_ours()), f"read while loading, and so the same for every command: {asked}"
+
+
+def _is_ours() -> bool:
+    return os.environ["DJANGO_SETTINGS_MODULE"] == OUR_SETTINGS
 
 
 def _forget_settings() -> None:
     """Whoever asks for them next reads them, and sets up the database and the logs by them."""
-    del sys.modules["ergon_site.settings"]
+    del sys.modules[os.environ["DJANGO_SETTINGS_MODULE"]]
     import_module("django.conf").settings._wrapped = empty
     connections = import_module("django.db").connections
     connections.__init__()
@@ -231,11 +261,8 @@ def _take_over(pipes: Sequence[int], order: Order) -> None:
         os.dup2(pipe, number)
         os.close(pipe)
     os.chdir(order.cwd)
+    _forget_settings()
     os.environ.clear()
     os.environ.update(order.env)
-    sys.path[1:2] = filter(None, order.env.get("PYTHONPATH", "").split(os.pathsep))  # instead of where this module is
-    _forget_settings()
-
-
-if __name__ == "__main__":
-    main()
+    sys.path.remove(str(ROOT))
+    sys.path[1:1] = filter(None, order.env.get("PYTHONPATH", "").split(os.pathsep))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.guides import COMMENT, COMMENTS, Reader, blocks, clone, installed, page_before
+from tests.clone import clone, installed
+from tests.guides import COMMENT, COMMENTS, Reader, blocks, page_before
 from tests.processes import ROOT, free_port
 
 pytestmark = pytest.mark.once
