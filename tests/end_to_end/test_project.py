@@ -20,10 +20,11 @@ from ergon_site import settings as site
 from ergon_site.access import checks
 from ergon_site.access.conf import data_folder
 from facts import apps as facts_checks
+from tests import warm
 from tests.database import another, empty
 from tests.guides import Block, blocks
-from tests.installation import Installation
-from tests.processes import ROOT
+from tests.installation import Installation, environment
+from tests.processes import PIPES, ROOT, ended
 
 PAGE = ROOT / "docs/how-to/add-to-a-project.md"
 LOOK = """
@@ -43,9 +44,11 @@ for address in addresses:
     found[address] = [answer.status_code, answer.content.decode()]
 counts = []
 if apps.is_installed("shop"):
+    import engines
     from engines.models import TransactionRecord
     from shop.models import Order
 
+    assert "site-packages" in engines.__file__, "from the wheel"
     counts = [Order.objects.count(), Order.objects.filter(is_confirmed=True).count(), TransactionRecord.objects.count()]
 print(json.dumps([found, counts]))
 """
@@ -89,13 +92,26 @@ class Project:
 
     def __init__(self, ergon: Installation, folder: Path, database: str) -> None:
         self.ergon, self.folder, self.variables = ergon, folder, {"DATABASE_URL": database}
+        self.loaded: warm.Loaded | None = None
         self.counts: list[int] = []  # orders, confirmed ones, and transactions
         ergon.done(folder.parent, "python", "-m", "django", "startproject", "mysite")
         self.run("python", "manage.py", "startapp", "shop")
         self.append("mysite/settings.py", DATABASE)
 
+    def load(self, settings: str = "mysite.settings") -> None:
+        """Load the project once for all commands from now on, each of which would do so: nothing of it changes."""
+        self.loaded = warm.Loaded(self.folder, self.ergon.program("python"), settings)
+
+    def ended(self, *words: str) -> subprocess.CompletedProcess[str]:
+        if not self.loaded:
+            return self.ergon.run(self.folder, *words, **self.variables)
+        argv = words[1:] if words[0] == "python" else [self.ergon.program(words[0]), *words[1:]]
+        return ended(warm.start_python(argv, environment(**self.variables), self.loaded, **PIPES))
+
     def run(self, *words: str) -> str:
-        return self.ergon.done(self.folder, *words, **self.variables)
+        done = self.ended(*words)
+        assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
+        return done.stdout
 
     def manage(self, *words: str) -> str:
         return self.run("python", "manage.py", *words)
@@ -152,7 +168,9 @@ def test_a_project_takes_ergon_in_as_the_page_says_and_its_own_pages_stay_as_the
     *changes, commands = steps('"unfold.apps', "makemigrations shop")
     for block in changes:
         project.follow(block)
-    *preparing, consuming = (line.split()[2:] for line in commands.text.splitlines())
+    first, *preparing, consuming = (line.split()[2:] for line in commands.text.splitlines())
+    project.manage(*first)
+    project.load()
     for words in preparing:
         project.manage(*words)
     answers = project.look("/place/?item=hammer", "/place/?item=nothing")
@@ -161,7 +179,7 @@ def test_a_project_takes_ergon_in_as_the_page_says_and_its_own_pages_stay_as_the
     assert "1 succeeded" in project.manage(*consuming)
     assert "no problems found" in project.manage("doctor")
     for words in (["pipeline"], ["pipeline", "create"], ["consume", "--limit", "x"], ["create_api_client"]):
-        refused = project.ergon.run(project.folder, "python", "manage.py", *words, **project.variables)
+        refused = project.ended("python", "manage.py", *words)
         assert refused.returncode == 2
         assert len(refused.stderr.splitlines()) == 1, refused.stderr
     project.variables |= {"DJANGO_SETTINGS_MODULE": "mysite.settings", "PYTHONPATH": "."}
@@ -208,6 +226,7 @@ def test_apps_of_a_project_run_on_ergons_settings(migrated_project: Project) -> 
     exported, *preparing, consuming = commands.text.splitlines()
     project.variables |= dict(word.split("=") for word in exported.split()[1:])
     project.manage("makemigrations", "shop", "-v0")
+    project.load(project.variables["DJANGO_SETTINGS_MODULE"])
     for line in preparing:
         project.run(*line.split())
     answers = project.look("/place/?item=hammer", "/place/?item=nothing")
@@ -225,7 +244,7 @@ def test_no_process_starts_with_settings_that_cannot_work(project: Project) -> N
     (apps,) = steps('"unfold.apps', '"unfold.apps')
     project.append("mysite/settings.py", f"{apps.text}USE_TZ = False\nERGON_LEASE_SECONDS = 0")
     for command in ("consume", "maintain"):
-        refused = project.ergon.run(project.folder, "python", "manage.py", command, **project.variables)
+        refused = project.ended("python", "manage.py", command)
         assert refused.returncode == 1
         assert "(ergon.E005) USE_TZ is False" in refused.stderr
         assert "ERGON_LEASE_SECONDS must be a number above 0, not 0." in refused.stderr
@@ -240,6 +259,7 @@ def test_a_project_may_have_users_of_its_own(project: Project) -> None:
     project.append("mysite/settings.py", apps.text.replace("shop", "people") + 'AUTH_USER_MODEL = "people.User"')
     project.follow(addresses)
     project.manage("makemigrations", "people", "-v0")
+    project.load()
     project.manage("migrate", "-v0")
     assert {status for status, _ in project.look(*CONSOLE_PAGES, "/ergon/admin/access/role/").values()} == {200}
 
@@ -247,7 +267,7 @@ def test_a_project_may_have_users_of_its_own(project: Project) -> None:
 @pytest.mark.once
 def test_an_app_without_what_it_needs_does_not_start_and_says_so(project: Project) -> None:
     project.append("mysite/settings.py", 'INSTALLED_APPS += ["engines"]')
-    refused = project.ergon.run(project.folder, "python", "manage.py", "check", **project.variables)
+    refused = project.ended("python", "manage.py", "check")
     assert refused.returncode
     assert refused.stderr.endswith("ImproperlyConfigured: 'engines' needs 'ergon_site.access' in INSTALLED_APPS.\n")
 
