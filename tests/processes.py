@@ -21,6 +21,7 @@ from tests import ports, warm
 ROOT = warm.ROOT
 # For what takes seconds at most on a machine that has time: one that has none must not fail a test.
 LIMIT = 180.0
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 PIPES: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
 free_port = ports.free_port
 
@@ -109,10 +110,14 @@ def wait_for(url: str, within: float = LIMIT) -> None:
 
 def eventually(holds: Callable[[], bool], what: str, within: float = LIMIT) -> None:
     """Wait until something has come true in another process."""
-    until = time.monotonic() + within
+    began = time.monotonic()
+    until = began + within
     while not holds():
-        assert time.monotonic() < until, f"not within {within:.0f} s: {what}"
-        time.sleep(0.05)
+        looked = time.monotonic()
+        assert looked < until, f"not within {within:.0f} s: {what}"
+        # To look at a page takes the time of those who are waited for: the longer it takes, the less often.
+        time.sleep(min(max(SHORTEST_PAUSE, 3 * (looked - began)), LONGEST_PAUSE))
+        began = time.monotonic()
 
 
 def _answers(url: str) -> bool:
