@@ -23,10 +23,16 @@ pytestmark = pytest.mark.once
 
 
 @pytest.fixture
-def port() -> Iterator[int]:
-    port = free_port()
-    yield port
-    shutil.rmtree(ROOT / "var" / "demo" / str(port), ignore_errors=True)
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """The folder of a demo, named by its port. The first test that asks for it migrates the demo's database."""
+    folder = ROOT / "var" / "demo" / str(free_port())
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
@@ -76,9 +82,65 @@ def shows(browser: httpx.Client, address: str, *words: str) -> None:
     )
 
 
-def test_the_demo_lets_a_person_in_ends_at_ctrl_c_and_starts_again(port: int, said: Path) -> None:
+INTERRUPTED = 130
+INTERRUPTED_DEMO = """
+import os, signal, sys, time, types
+from ergon_site.demo import __main__ as demo
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+def wait_for_ever(_):
+    os.kill(os.getpid(), signal.SIGINT)
+    while True:
+        time.sleep(1)
+
+def finalize(_):
+    Finalized()
+
+def fill(_):
+    from django.contrib.auth.models import User
+    {undo}
+    {fill}(_)
+
+{setup}
+sys.modules["ergon_site.demo.data"] = types.SimpleNamespace(fill=fill)
+sys.argv = ["demo", "--port", "{port}"]
+demo.main()
+"""
+
+
+def interrupted(port: int, fill: str, setup: str = "", undo: str = "") -> "subprocess.CompletedProcess[str]":
+    """A demo that gets Ctrl-C while it fills its database."""
+    command = [sys.executable, "-c", INTERRUPTED_DEMO.format(setup=setup, fill=fill, undo=undo, port=port)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=False)
+
+
+@pytest.mark.parametrize(
+    ("setup", "fill", "code"),
+    [
+        ("signal.signal(signal.SIGINT, signal.SIG_IGN)", "wait_for_ever", INTERRUPTED),
+        ("", "finalize", 0),
+    ],
+    ids=["in the background of a script", "while something is finalized"],
+)
+def test_ctrl_c_while_the_database_is_filled_ends_the_demo(setup: str, fill: str, code: int, folder: Path) -> None:
+    # The next demo in this folder finds a database that nobody has begun to fill: it need not be migrated again.
+    ended = interrupted(int(folder.name), fill, setup, undo="User.objects.all().delete()")
+    (folder / "unfinished").unlink(missing_ok=True)
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    assert "processes …" not in ended.stdout
+
+
+def test_the_demo_lets_a_person_in_ends_at_ctrl_c_and_starts_again(folder: Path, said: Path) -> None:
+    port, unfinished = int(folder.name), folder / "unfinished"
+    stopped = interrupted(port, fill="wait_for_ever")
+    assert (stopped.returncode, "processes …" in stopped.stdout) == (INTERRUPTED, False), stopped.stderr
+    assert unfinished.exists(), "the next one begins anew"
     with demo(port, said) as running:
         wait_for(f"http://127.0.0.1:{port}/readyz", within=120)
+        assert not unfinished.exists()
         with logged_in(port, "viewer") as browser:
             assert "Dashboard" in browser.get("/admin/").text
         with logged_in(port, "admin") as browser:
@@ -91,14 +153,10 @@ def test_the_demo_lets_a_person_in_ends_at_ctrl_c_and_starts_again(port: int, sa
             shows(browser, "providers/gate/", "crawl_fetch", "open", "of 80")
             assert_the_shop_is_open(browser)
         assert_output_is_short(port, said)
-        assert_commands_reach_the_demo(port)
         press_ctrl_c(running)
-    # As if it had been stopped while it filled the database: it begins anew.
-    unfinished = ROOT / "var" / "demo" / str(port) / "unfinished"
-    unfinished.touch()
     with demo(port, said) as running:
         eventually(lambda: "running, log in" in said.read_text(), "it starts its processes", 120)
-        assert not unfinished.exists()
+        assert_commands_reach_the_demo(port)
         (forwarder,) = (one for one in psutil.Process(running.pid).children() if "forward" in one.cmdline())
         forwarder.kill()
         assert running.wait(timeout=90) != 0
@@ -144,45 +202,6 @@ def assert_commands_reach_the_demo(port: int) -> None:
     assert status["database"].startswith("PostgreSQL ")
     assert "invoices" in {pipeline["name"] for pipeline in status["pipelines"]}
     assert (ROOT / "var" / "demo" / str(port) / "env.sh").stat().st_mode & 0o077 == 0
-
-
-INTERRUPTED = """
-import os, signal, sys, time, types
-from ergon_site.demo import __main__ as demo
-
-class Finalized:
-    def __del__(self):
-        os.kill(os.getpid(), signal.SIGINT)
-
-def wait_for_ever(_):
-    os.kill(os.getpid(), signal.SIGINT)
-    while True:
-        time.sleep(1)
-
-def finalize(_):
-    Finalized()
-
-{setup}
-sys.modules["ergon_site.demo.data"] = types.SimpleNamespace(fill={fill})
-sys.argv = ["demo", "--port", "{port}"]
-demo.main()
-"""
-
-
-@pytest.mark.parametrize(
-    ("setup", "fill", "code"),
-    [
-        ("", "wait_for_ever", 130),
-        ("signal.signal(signal.SIGINT, signal.SIG_IGN)", "wait_for_ever", 130),
-        ("", "finalize", 0),
-    ],
-    ids=["as usual", "in the background of a script", "while something is finalized"],
-)
-def test_ctrl_c_while_the_database_is_filled_ends_the_demo(setup: str, fill: str, code: int, port: int) -> None:
-    command = [sys.executable, "-c", INTERRUPTED.format(setup=setup, fill=fill, port=port)]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=False)
-    assert ended.returncode == code, ended.stdout + ended.stderr
-    assert "processes …" not in ended.stdout
 
 
 def test_without_a_demo_its_variables_are_one_clear_line(port: int) -> None:
