@@ -4,10 +4,13 @@ import csv
 import io
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from django.contrib.admin import AdminSite
 from django.contrib.auth.models import User
 from django.db import DatabaseError, connection, transaction
+from django.http import HttpRequest
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
@@ -220,6 +223,22 @@ def test_a_page_stays_within_its_query_budget_however_many_rows(browse: Client, 
     with CaptureQueriesContext(connection) as queries:
         assert browse.get(page).status_code == 200
     assert len(queries) <= QUERY_BUDGET
+
+
+def test_a_page_lists_the_models_of_the_apps_only_where_it_shows_them(
+    browse: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[str | None] = []
+
+    def build(_site: AdminSite, _request: HttpRequest, label: str | None) -> dict[str, Any]:
+        listed.append(label)
+        return {}
+
+    monkeypatch.setattr(AdminSite, "_build_app_dict", build)
+    assert browse.get("/admin/engines/worker/").status_code == 200
+    assert listed == []
+    assert browse.get("/admin/engines/").status_code == 404
+    assert listed == ["engines"]
 
 
 def test_no_page_lets_the_browser_load_from_elsewhere(browse: Client) -> None:
