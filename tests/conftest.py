@@ -10,7 +10,9 @@ from django.conf import settings
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.contrib.auth.models import Group, User
 from django.db import connection
+from django.template import Template
 from django.test import Client, TransactionTestCase
+from django.test.utils import _TestState
 from pytest_django import DjangoDbBlocker
 
 from ergon_site.access import clients
@@ -49,14 +51,16 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _brisk_and_clean() -> Iterator[None]:
+def _brisk_and_clean(django_test_environment: None) -> Iterator[None]:
     """Passwords are hashed quickly (a server verifies them all the same), and cleaning knows append-only tables.
 
     The next test goes on with the connection, as one that rolls back does: a new one must learn the whole schema first.
-    Static files are looked for when they are asked for; else each test's client would list them all beforehand.
+    Static files are looked for when they are asked for; else each test's client would list them all beforehand. What
+    each part of a page was made from is not kept.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(settings, "WHITENOISE_AUTOREFRESH", True, raising=False)
+        patch.setattr(Template, "_render", _TestState.saved_data.template_render)  # type: ignore[attr-defined]
         patch.setattr(PBKDF2PasswordHasher, "iterations", 1)
         patch.setattr(TransactionTestCase, "_fixture_teardown", database.clean)
         patch.setattr(TransactionTestCase, "_should_reload_connections", lambda _case: False)

@@ -1,6 +1,7 @@
 """Lists are filtered by what they offer and by nothing else: no query string tells what a page hides."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -64,5 +65,6 @@ def test_filters_that_a_list_offers_go_on_working(browse: Client, schedule: Sche
     pipelines.create("refunds", Plan(task="t"), by="tests")
     for value, count in ((schedule.pipeline_id, 1), (0, 0)):
         query = f"?pipeline__id__exact={value}&state=open"
-        assert len(browse.get(f"/admin/engines/schedule/{query}").context["cl"].result_list) == count
+        page: Any = browse.get(f"/admin/engines/schedule/{query}")
+        assert len(page.context_data["cl"].result_list) == count
         assert browse.get(f"/admin/engines/schedule/export.json{query}").status_code == 200
