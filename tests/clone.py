@@ -10,10 +10,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from importlib.util import cache_from_source
 from pathlib import Path
 
 from tests import warm
+from tests.installation import copy_bytecode
 from tests.processes import LIMIT, ROOT
 
 
@@ -29,12 +29,9 @@ def clone(folder: Path) -> Path:
     copy = folder / "ergon"
     for name in filter(None, names.split("\0")):
         if not name.startswith(("tests/", "benchmarks/")) and (ROOT / name).is_file():
-            # To compile everything anew takes seconds, and tells nothing of the page.
-            for made in (str, cache_from_source):
-                source, target = Path(made(str(ROOT / name))), Path(made(str(copy / name)))
-                if source.is_file():
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy2(source, target)
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, copy / name)
+            copy_bytecode(ROOT / name, copy / name)
     return copy
 
 

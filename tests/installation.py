@@ -1,11 +1,14 @@
 """The distribution, built from this clone and installed into an environment that has nothing else of it."""
 
+import filecmp
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from tests.processes import LIMIT, ROOT
@@ -54,5 +57,16 @@ def install(wheel: Path, folder: Path) -> Installation:
     uv = [str(Path(sys.executable).parent / "uv"), "pip", "install", "--offline", "--no-deps", "--no-index", "--quiet"]
     subprocess.run([*uv, "--python", str(folder / "bin" / "python"), str(wheel)], check=True, timeout=LIMIT)
     (packages,) = folder.glob("lib/python*/site-packages")
+    for module in packages.rglob("*.py"):
+        copy_bytecode(ROOT / module.relative_to(packages), module)
     (packages / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"])
     return Installation(folder)
+
+
+def copy_bytecode(source: Path, copy: Path) -> None:
+    """Spare a copy of a module that it is compiled once more: for all of them that takes seconds, and tells nothing."""
+    compiled, target = (Path(cache_from_source(str(path))) for path in (source, copy))
+    if compiled.is_file() and filecmp.cmp(source, copy, shallow=False):
+        shutil.copystat(source, copy)  # by its time Python knows what was compiled
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(compiled, target)

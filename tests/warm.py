@@ -217,7 +217,8 @@ def _is_ours() -> bool:
 
 def _forget_settings() -> None:
     """Whoever asks for them next reads them, and sets up the database and the logs by them."""
-    del sys.modules[os.environ["DJANGO_SETTINGS_MODULE"]]
+    for name in {OUR_SETTINGS, os.environ["DJANGO_SETTINGS_MODULE"]}:  # which may have begun with ours
+        sys.modules.pop(name, None)
     import_module("django.conf").settings._wrapped = empty
     connections = import_module("django.db").connections
     connections.__init__()

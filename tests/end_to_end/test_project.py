@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -28,10 +29,13 @@ from tests.processes import PIPES, ROOT, ended
 
 PAGE = ROOT / "docs/how-to/add-to-a-project.md"
 LOOK = """
-import json
+import json, os
 from django.apps import apps
 from django.contrib.auth import get_user_model
+from django.db import connection
 from django.test import Client
+
+assert str(connection.settings_dict["NAME"]) in os.environ["DATABASE_URL"]
 
 User = get_user_model()
 if not User.objects.exists():
@@ -94,8 +98,6 @@ class Project:
         self.ergon, self.folder, self.variables = ergon, folder, {"DATABASE_URL": database}
         self.loaded: warm.Loaded | None = None
         self.counts: list[int] = []  # orders, confirmed ones, and transactions
-        ergon.done(folder.parent, "python", "-m", "django", "startproject", "mysite")
-        self.run("python", "manage.py", "startapp", "shop")
         self.append("mysite/settings.py", DATABASE)
 
     def load(self, settings: str = "mysite.settings") -> None:
@@ -134,16 +136,30 @@ class Project:
         return {name: (status, page) for name, (status, page) in pages.items()}
 
 
+@pytest.fixture(scope="module")
+def begun(ergon: Installation, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with an app, as Django makes them."""
+    parent = tmp_path_factory.mktemp("begun")
+    ergon.done(parent, "python", "-m", "django", "startproject", "mysite")
+    ergon.done(parent / "mysite", "python", "manage.py", "startapp", "shop")
+    return parent / "mysite"
+
+
 @pytest.fixture
-def project(ergon: Installation, tmp_path: Path, django_db_blocker: DjangoDbBlocker) -> Iterator[Project]:
+def folder(begun: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(begun, tmp_path / "mysite")
+
+
+@pytest.fixture
+def project(ergon: Installation, folder: Path, tmp_path: Path, django_db_blocker: DjangoDbBlocker) -> Iterator[Project]:
     with django_db_blocker.unblock(), empty(tmp_path) as address:
-        yield Project(ergon, tmp_path / "mysite", address)
+        yield Project(ergon, folder, address)
 
 
 @pytest.fixture
-def migrated_project(ergon: Installation, tmp_path: Path, django_db_setup: None) -> Iterator[Project]:
+def migrated_project(ergon: Installation, folder: Path, tmp_path: Path, django_db_setup: None) -> Iterator[Project]:
     with another(tmp_path) as address:
-        yield Project(ergon, tmp_path / "mysite", address)
+        yield Project(ergon, folder, address)
 
 
 def steps(since: str, until: str) -> list[Block]:
