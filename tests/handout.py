@@ -15,6 +15,9 @@ from _pytest.runner import collect_one_node
 # so the passes on PostgreSQL, which have less to do, begin at the other end and use the processors meanwhile.
 FOLDERS = ("faults", "conformance", "executors", "providers", "end_to_end", "engines", "facts", "console")
 
+# To start the RabbitMQ of a process costs more than most of these: one process runs them all, before anything else.
+ON_RABBITMQ = {"test_broker.py", "test_brokers.py", "test_outbox.py", "test_provider_task_wrapper.py"}
+
 Node = pytest.Item | pytest.Collector
 
 
@@ -24,6 +27,7 @@ class Handout:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._modules: list[Node] = []
+        self._has_rabbitmq: bool | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool:
@@ -37,7 +41,10 @@ class Handout:
         if not self._modules:
             found = [module for node in items for module in _modules(session, node)]
             sign = 1 if session.config.getoption("--database") == "sqlite" else -1
-            self._modules = sorted(found, key=lambda node: (sign * _rank(node.path.parent.name), node.path))
+            self._modules = sorted(
+                found,
+                key=lambda node: (node.path.name not in ON_RABBITMQ, sign * _rank(node.path.parent.name), node.path),
+            )
             items.clear()
         yield
 
@@ -60,15 +67,31 @@ class Handout:
     def _take(self, session: pytest.Session) -> Iterator[pytest.Item]:
         for module in self._modules:
             taken = self._folder / module.nodeid.replace("/", ".")
-            try:
-                taken.touch(exist_ok=False)
-            except FileExistsError:
+            if not self._is_ours(module) or not _is_made(taken):
                 continue
             items = list(session.genitems(module))
             session.config.hook.pytest_collection_modifyitems(session=session, config=session.config, items=items)
             session.items += items  # from which the databases are known that must be made
             yield from items
             taken.write_text(str(len(items)))
+
+    def _is_ours(self, module: Node) -> bool:
+        """Whether it is free to take, or is for who has the RabbitMQ, and that is this process."""
+        if module.path.name not in ON_RABBITMQ:
+            return True
+        if self._has_rabbitmq is None:
+            self._has_rabbitmq = _is_made(self._folder / "rabbitmq", "taken")
+        return self._has_rabbitmq
+
+
+def _is_made(path: Path, text: str = "") -> bool:
+    """Make a file, which only the first can."""
+    try:
+        with path.open("x") as file:
+            file.write(text)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _modules(session: pytest.Session, node: Node) -> Iterator[Node]:
