@@ -151,9 +151,13 @@ def test_what_cannot_be_kept_is_refused_by_its_field_and_nothing_is_kept(draft: 
     assert not TransactionRecord.objects.exists()
 
 
+@pytest.mark.once
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_characters="\x00", codec="utf-8")),
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"])),
         lambda inner: st.lists(inner) | st.dictionaries(st.text("abcé", max_size=3), inner),
         max_leaves=8,
     )
