@@ -16,7 +16,6 @@ from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.templatetags.static import static
 from django.urls import NoReverseMatch, URLPattern, path, reverse, reverse_lazy
-from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.utils.functional import SimpleLazyObject
 from django.utils.text import capfirst
@@ -28,6 +27,7 @@ from ergon_site.access.console import fragments, palette
 from ergon_site.access.console.pages import PAGES, holds
 from ergon_site.access.console.password_forms import LoginForm, PasswordForm
 from ergon_site.access.core.roles import Right
+from ergon_site.access.database.clock import page_time
 from ergon_site.console_templates import rendered
 from ergon_site.dashboard import acknowledging, badges, page as dashboard, series
 from ergon_site.error_pages import in_shell
@@ -146,7 +146,7 @@ class Console(UnfoldAdminSite):
         if fragments.is_fragment(request):
             return {"fragment": fragments.TEMPLATE}  # and no menu, which costs more than most fragments
         context: dict[str, Any] = super().each_context(request)
-        return context
+        return context | {"served_at": page_time()}
 
     def app_index(
         self, request: HttpRequest, app_label: str, extra_context: dict[str, Any] | None = None
@@ -232,7 +232,7 @@ class Console(UnfoldAdminSite):
 def _executors(request: HttpRequest) -> dict[str, Any]:
     if not holds(request, Right.VIEW):
         raise PermissionDenied
-    return {"executors": executors.list_executors(), "read_at": timezone.now()}
+    return {"executors": executors.list_executors(), "read_at": page_time()}
 
 
 @cache

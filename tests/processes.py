@@ -104,6 +104,13 @@ def serve(log: Path | None = None, threads: str = "4", **changes: str) -> Iterat
         yield Site(url, server.pid)
 
 
+def wrong_clock(offset: str) -> dict[str, str]:
+    """Variables of a process whose host's clock is wrong by so much (+1h, -10m)."""
+    found = sorted(Path("/usr/lib").rglob("libfaketimeMT.so.1"))
+    assert found, "needs the package faketime"
+    return {"LD_PRELOAD": str(found[0]), "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+
+
 def wait_for(url: str, within: float = LIMIT) -> None:
     eventually(lambda: _answers(url), f"{url} answers", within)
 

@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.text import capfirst
 from unfold.decorators import display
@@ -23,6 +22,7 @@ from ergon_site.access.console.lists import choice
 from ergon_site.access.console.pages import EXPORTS, registered
 from ergon_site.access.console.states import choices
 from ergon_site.access.core.roles import Right
+from ergon_site.access.database.clock import page_time
 from ergon_site.access.keyset import KeysetQuery
 
 SHOWN = 50
@@ -152,7 +152,7 @@ class BulkPage(ListedPage):
             "items": items_of(row, found),
             "files": files_of(row),
             "bar": bar(*turns),
-            "read_at": timezone.now(),
+            "read_at": page_time(),
         }
 
     details = live

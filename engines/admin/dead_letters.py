@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from django.utils import timezone
 
 from engines import dead_letters, transactions
 from engines.admin import parts
@@ -25,6 +24,7 @@ from ergon_site.access.console.pages import ReasonForm, registered
 from ergon_site.access.console.palette import MOST, Found
 from ergon_site.access.console.selection import EXPORT, BulkAct
 from ergon_site.access.core.roles import Right
+from ergon_site.access.database.clock import page_time
 from ergon_site.access.keyset import KeysetQuery
 
 DISCARD = Act("Discard", "discard", Right.OPERATE)
@@ -57,7 +57,7 @@ def _names(letter: DeadLetter, attempts: list[dict[str, Any]]) -> dict[str, Any]
 
 
 def _sentence(letter: DeadLetter) -> str:
-    now = timezone.now()
+    now = page_time()
     return explanation.of_letter(
         {
             "state": letter.state,

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.html import format_html
 
 from engines import dead_letters
@@ -31,6 +30,7 @@ from ergon_site.access.console.pages import actor, registered
 from ergon_site.access.console.palette import MOST, Deed, Found
 from ergon_site.access.console.selection import EXPORT, BulkAct
 from ergon_site.access.core.roles import Right
+from ergon_site.access.database.clock import page_time
 from ergon_site.access.keyset import KeysetQuery
 
 HOURS = 24
@@ -74,7 +74,7 @@ DISCARD = {
 
 def with_trends(groups: list[DeadLetterGroup]) -> list[Any]:
     """The groups with what came in each of the last hours, by one query for all of them."""
-    this_hour = timezone.now().replace(minute=0, second=0, microsecond=0)
+    this_hour = page_time().replace(minute=0, second=0, microsecond=0)
     hours = [this_hour - timedelta(hours=HOURS - 1 - place) for place in range(HOURS)]
     rows = DeadLetterHour.objects.filter(group__in=[group.pk for group in groups], hour__gte=hours[0])
     counts = {(row.group_id, row.hour): row.count for row in rows}

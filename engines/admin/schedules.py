@@ -10,7 +10,6 @@ from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
-from django.utils import timezone
 from django.utils.html import format_html
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
@@ -27,7 +26,7 @@ from ergon_site.access.console.cells import anchor, column, moment, tag
 from ergon_site.access.console.fields import JsonField, WhyField
 from ergon_site.access.console.pages import registered
 from ergon_site.access.core.texts import sentence
-from ergon_site.access.database.clock import database_time
+from ergon_site.access.database.clock import database_time, page_time
 
 RUNS = 5
 MADE = 10
@@ -73,7 +72,7 @@ class ScheduleForm(forms.Form):
 def _possible(cron: str, time_zone: str) -> tuple[str, str]:
     """Both as they are, or a refusal in the verb's words."""
     try:
-        runs(cron, time_zone, timezone.now())
+        runs(cron, time_zone, page_time())
     except EngineError as error:
         raise forms.ValidationError(sentence(error)) from None
     return cron, time_zone
@@ -95,7 +94,7 @@ def made(row: Schedule) -> list[TransactionRecord]:
 
 
 def is_late(row: Schedule) -> bool:
-    return row.paused_at is None and row.next_run_at < timezone.now() - schedules.PUNCTUAL
+    return row.paused_at is None and row.next_run_at < page_time() - schedules.PUNCTUAL
 
 
 @registered(Schedule)

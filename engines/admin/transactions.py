@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from django.db.models import Case, CharField, F, Value, When
 from django.http import HttpRequest, HttpResponse
-from django.utils import timezone
 from django.utils.html import format_html
 from unfold.decorators import display
 
@@ -30,6 +29,7 @@ from ergon_site.access.console.selection import EXPORT, BulkAct
 from ergon_site.access.core.durations import exact_span, span
 from ergon_site.access.core.roles import Right
 from ergon_site.access.core.search_terms import PAYLOAD
+from ergon_site.access.database.clock import page_time
 from ergon_site.access.keyset import KeysetQuery
 
 AGES = {
@@ -167,7 +167,7 @@ class TransactionsPage(ReplayablePage):
         known = {pipeline.pk: pipeline for pipeline in pipelines(request)}
         for row in rows:
             row.pipeline = known.get(row.pipeline_id) or row.pipeline
-        describe(rows, timezone.now())
+        describe(rows, page_time())
         # Leases are renewed all the time; nobody could follow rows that go by them.
         return sorted(rows, key=lambda row: -row.pk) if request.GET.get("state") == "running" else rows
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from django.db import connection
 from django.db.models import Model, Q
-from django.utils import timezone
 
 from engines.core.errors import EngineError, ExceptionType
 from engines.core.states import CATEGORIES, GroupState, LetterState, State
 from engines.models import BulkOperation, Pipeline
 from engines.transactions.errors import PipelineUnknownError
 from ergon_site.access import keyset, parameters
+from ergon_site.access.database.clock import page_time
 from ergon_site.access.parameters import Filters, address_time, one_of, short_text
 
 AGE = re.compile(r"(under|over)-(\d{1,4})([mhd])")
@@ -117,7 +117,7 @@ def age(text: str) -> tuple[str, datetime]:
         msg = f"an age looks like under-1h or over-7d, not {text!r}"
         raise ValueError(msg)
     way, count, unit = found.groups()
-    return "gte" if way == "under" else "lt", timezone.now() - timedelta(**{UNITS[unit]: int(count)})
+    return "gte" if way == "under" else "lt", page_time() - timedelta(**{UNITS[unit]: int(count)})
 
 
 def beginning(model: type[Model], text: str) -> tuple[list[int], str]:

@@ -10,7 +10,6 @@ from typing import Any
 from django.db.models import Func, IntegerField, Q
 from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Coalesce
-from django.utils import timezone
 
 from engines import workers
 from engines.core import explanation, redaction, summary
@@ -21,6 +20,7 @@ from engines.reads.filters import CATEGORY_NAMES, INDEXED, STATES, ListingError,
 from ergon_site.access.core import json_text
 from ergon_site.access.core.search_terms import MOST_WORDS, PAYLOAD, moment, parse
 from ergon_site.access.core.texts import is_key
+from ergon_site.access.database.clock import page_time
 from ergon_site.access.keyset import WINDOW, KeysetQuery
 
 LOOKED_INTO = 10_000
@@ -200,7 +200,7 @@ def _bounds(asked: Mapping[str, str]) -> Iterator[tuple[str, datetime]]:
         yield age(asked["age"])
     for name, lookup in (("after", "gte"), ("before", "lt")):
         if name in asked:
-            yield lookup, moment(asked[name], timezone.now())
+            yield lookup, moment(asked[name], page_time())
 
 
 def _created(lookup: str, at: datetime, state: State | None, asked: Mapping[str, str]) -> Q:

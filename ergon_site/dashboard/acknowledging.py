@@ -9,7 +9,6 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils import timezone
 from unfold.widgets import UnfoldAdminSelectWidget
 
 from ergon_site.access import acknowledgements
@@ -17,6 +16,7 @@ from ergon_site.access.acknowledgements import AcknowledgementError
 from ergon_site.access.console.pages import ReasonForm, actor, done, holds
 from ergon_site.access.core.roles import Right
 from ergon_site.access.core.texts import sentence
+from ergon_site.access.database.clock import page_time
 from ergon_site.dashboard import badges, reading
 
 HOURS = {"1": "1 hour", "4": "4 hours", "24": "1 day", "72": "3 days", "168": "1 week"}
@@ -46,7 +46,7 @@ def acknowledge(request: HttpRequest, shared: dict[str, Any]) -> HttpResponse:
     key = request.GET.get("key", "")
 
     def act(form: Any) -> str:
-        found = reading.read(timezone.now(), is_administrator=holds(request, Right.ADMINISTER))
+        found = reading.read(page_time(), is_administrator=holds(request, Right.ADMINISTER))
         lasting = timedelta(hours=int(form.cleaned_data["hours"]))
         why = {"by": actor(request), "reason": form.cleaned_data["reason"]}
         word = acknowledgements.acknowledge(found.board.find(key), key, lasting, **why)

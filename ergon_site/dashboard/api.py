@@ -6,7 +6,6 @@ from http import HTTPStatus
 from typing import Any
 
 from django.urls import path
-from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import PermissionDenied
@@ -22,6 +21,7 @@ from ergon_site.access.api.problems import Problem
 from ergon_site.access.api.schema import also_refuses
 from ergon_site.access.core import attention
 from ergon_site.access.core.texts import sentence
+from ergon_site.access.database.clock import page_time
 from ergon_site.access.models import LONGEST_KEY
 from ergon_site.dashboard import reading
 from ergon_site.dashboard.reading import Reading
@@ -128,7 +128,7 @@ class WithdrawView(AttentionAnswer, APIView):
 
 
 def _read() -> Reading:
-    return reading.read(timezone.now(), is_administrator=True)
+    return reading.read(page_time(), is_administrator=True)
 
 
 urlpatterns = [

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, JsonResponse
-from django.utils import timezone
 
 from ergon_site.access.console.pages import holds
 from ergon_site.access.core.roles import Right
+from ergon_site.access.database.clock import page_time
 from ergon_site.dashboard import reading
 from ergon_site.dashboard.reading import Reading
 
@@ -66,7 +66,7 @@ def view(request: HttpRequest) -> JsonResponse:
         raise PermissionDenied
     kept = fresh(request)
     if kept is None:
-        found = reading.read(timezone.now(), is_administrator=holds(request, Right.ADMINISTER))
+        found = reading.read(page_time(), is_administrator=holds(request, Right.ADMINISTER))
         kept = remember(request, found)
     return JsonResponse(_texts(kept), headers={"Cache-Control": "no-store"})
 

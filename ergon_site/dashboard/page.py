@@ -7,7 +7,6 @@ from django.conf import settings
 from django.db import connection
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.http import urlencode
 
 from engines.conf import settings as engine_settings
@@ -16,6 +15,7 @@ from ergon_site.access.console.pages import holds
 from ergon_site.access.console.targets import addresses
 from ergon_site.access.core.attention import Entry, Item, Others, shorten
 from ergon_site.access.core.roles import Right
+from ergon_site.access.database.clock import page_time
 from ergon_site.access.models import AuditEntry
 from ergon_site.dashboard import attention, badges, charts, engines, reading
 from ergon_site.dashboard.attention import SHOWN_OF_A_KIND, Link, clock
@@ -30,7 +30,7 @@ OTHERS = {"group": "kinds of failure"}
 
 
 def page_context(request: HttpRequest) -> dict[str, Any]:
-    now = timezone.now()
+    now = page_time()
     shown = {"has_role": holds(request, Right.VIEW), "read_at": now}
     if not shown["has_role"]:
         return shown

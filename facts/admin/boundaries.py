@@ -11,7 +11,6 @@ from django.db.models.functions import Concat
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.html import format_html
 from unfold.decorators import action, display
 
@@ -33,6 +32,7 @@ from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.pages import ReasonForm, holds, registered
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right, reason_missing
+from ergon_site.access.database.clock import page_time
 from facts import ledger, provisioning, retiring
 from facts.admin import links
 from facts.admin.dialogs import Verbs, why
@@ -206,7 +206,7 @@ class BoundariesPage(Verbs):
             "dedupe_days": remembering.dedupe_days(row),
             "arrived_address": links.facts("forwardedfact", boundary=row.pk),
             "alarmed": _alarmed(stand.boundary),
-            "read_at": timezone.now(),
+            "read_at": page_time(),
         }
 
     @dialog_action(description="Open the gate", url_path="open", permissions=["operate"], dialog=OPEN)

@@ -14,6 +14,7 @@ from unfold.widgets import (
 
 from ergon_site.access.console.fields import WhyField
 from ergon_site.access.console.pages import ReasonForm
+from ergon_site.access.database.clock import page_time
 from providers.calls.overrides import FORCED_FOR, LARGEST, LONGEST
 from providers.core.exchange import Who
 from providers.models.columns import NAME
@@ -57,7 +58,7 @@ class ForceForm(ReasonForm):
 
     def clean_until(self) -> datetime | None:
         until: datetime | None = self.cleaned_data["until"]
-        if until is not None and not timedelta(0) < until - timezone.now() <= LONGEST:
+        if until is not None and not timedelta(0) < until - page_time() <= LONGEST:
             msg = f"Must be a time from now on, at most {LONGEST.days:,} days ahead."
             raise forms.ValidationError(msg)
         return until
@@ -67,7 +68,7 @@ class ForceForm(ReasonForm):
         if self.cleaned_data["is_endless"]:
             return None
         if until := self.cleaned_data["until"]:
-            return until - timezone.now()  # type: ignore[no-any-return]
+            return until - page_time()  # type: ignore[no-any-return]
         minutes = self.cleaned_data["minutes"]
         return timedelta(minutes=minutes) if minutes else FORCED_FOR
 

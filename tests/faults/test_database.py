@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import psutil
 import psycopg
@@ -22,7 +21,7 @@ from engines.models import Attempt, TransactionRecord
 from ergon_site import embedded
 from tests.durable_transactions import consume, consumer, make_policy, states, submit, wait_until_started
 from tests.factories import make_pipeline
-from tests.processes import LIMIT, eventually, manage
+from tests.processes import LIMIT, eventually, manage, wrong_clock
 
 needs_faketime = pytest.mark.skipif(
     shutil.which("faketime") is None and "CI" not in os.environ, reason="faketime is not installed"
@@ -151,20 +150,13 @@ def test_a_host_whose_clock_is_wrong_by_an_hour_changes_nothing(offset: str) -> 
     (due,) = submit(pipeline, sleep=0.01)
     soon = transactions.submit("orders", {}, available_at=datetime.now(UTC) + timedelta(minutes=30)).id
     (long,) = submit(pipeline, sleep=3.0)
-    wrong: dict[str, Any] = {"LD_PRELOAD": _faketime_library(), "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
     lease = {"ERGON_LEASE_SECONDS": "20"}  # none is lost for being slow
     with consumer("orders", **lease) as right:
         wait_until_started(right)
-        run = consume("orders", "--drain", **lease, **wrong)
+        run = consume("orders", "--drain", **lease, **wrong_clock(offset))
         eventually(lambda: states(long) == ["succeeded"], "the long one has ended")
     assert run.code == 0, run.errors
     assert states(due, soon, long) == ["succeeded", "pending", "succeeded"]
     assert set(TransactionRecord.objects.values_list("rescues", flat=True)) == {0}
     now = datetime.now(UTC)
     assert all(abs(now - attempt.started_at) < timedelta(minutes=5) for attempt in Attempt.objects.all())
-
-
-def _faketime_library() -> str:
-    found = sorted(Path("/usr/lib").rglob("libfaketimeMT.so.1"))
-    assert found, "faketime is installed without its library"
-    return str(found[0])

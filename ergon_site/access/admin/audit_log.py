@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.http import HttpRequest
-from django.utils import timezone
 
 from ergon_site.access import listing
 from ergon_site.access.console import json_view, targets
@@ -15,6 +14,7 @@ from ergon_site.access.console.lists import KeysetPage, choice, choice_of, typed
 from ergon_site.access.console.pages import registered
 from ergon_site.access.core import differences
 from ergon_site.access.core.roles import Right
+from ergon_site.access.database.clock import page_time
 from ergon_site.access.keyset import KeysetQuery
 from ergon_site.access.models import AuditEntry
 
@@ -48,7 +48,7 @@ class AuditLogPage(KeysetPage, DetailPage):
     why = column("reason", lambda entry: words(entry.reason) if entry.reason else UNKNOWN)
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        return listing.entries(wanted, timezone.now())
+        return listing.entries(wanted, page_time())
 
     def decorate(self, request: HttpRequest, rows: list[Any]) -> list[Any]:
         found = targets.addresses(request, {row.target for row in rows})

@@ -15,9 +15,12 @@ from django.http import HttpRequest
 from django.utils.cache import get_conditional_response, patch_vary_headers
 from django.utils.http import quote_etag
 
+from ergon_site.access.database.clock import page_time
 from ergon_site.access.middleware import REFRESH
 
 TEMPLATE = "console/fragment.html"
+# By it a page counts its times: neither the browser's clock nor the web server's decides.
+TIME = "X-Ergon-Time"
 # The time at which a fragment was read is no change of what it shows.
 READ_AT = re.compile(rb'(?<=<p class="ergon-age")([^>]*>)Updated at <time.*?</time>', re.DOTALL)
 
@@ -36,9 +39,12 @@ def conditional(view: View) -> View:
         response = view(request, *args, **options)
         if not is_fragment(request) or response.status_code != HTTPStatus.OK or response.streaming:
             return response
+        now = page_time().isoformat()
         shown = READ_AT.sub(rb"\1", response.content)
         response.headers["ETag"] = quote_etag(blake2b(shown, digest_size=16).hexdigest())
         patch_vary_headers(response, [REFRESH])
-        return get_conditional_response(request, etag=response.headers["ETag"], response=response)
+        answered = get_conditional_response(request, etag=response.headers["ETag"], response=response)
+        answered.headers[TIME] = now
+        return answered
 
     return answer

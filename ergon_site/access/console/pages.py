@@ -16,7 +16,6 @@ from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpRespons
 from django.template.defaultfilters import slugify
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
-from django.utils import timezone
 from django.utils.text import capfirst
 from unfold.admin import ModelAdmin
 from unfold.forms import BaseDialogForm
@@ -30,6 +29,7 @@ from ergon_site.access.console.search import Chip
 from ergon_site.access.core.roles import Right, reason_missing
 from ergon_site.access.core.saved_views import kept
 from ergon_site.access.core.search_terms import Search, parse
+from ergon_site.access.database.clock import page_time
 
 # Full-width signs too: spreadsheets take them for the plain ones.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -215,7 +215,7 @@ class ConsolePage(ModelAdmin):
         refusal = "" if holds(request, self.replay_right) else reason_missing(self.replay_right)
         shown = {
             "title": capfirst(self.opts.verbose_name_plural),
-            "read_at": timezone.now(),
+            "read_at": page_time(),
             "exports": ["csv", "json"] if self.export_fields else [],
             "filters": request.GET.urlencode(),
             "saved_views": views,
@@ -231,7 +231,7 @@ class ConsolePage(ModelAdmin):
     def page(
         self, request: HttpRequest, template: str, title: str, original: Model | None = None, **context: Any
     ) -> HttpResponse:
-        shared = {"opts": self.opts, "original": original, "title": title, "crumb": title, "read_at": timezone.now()}
+        shared = {"opts": self.opts, "original": original, "title": title, "crumb": title, "read_at": page_time()}
         return TemplateResponse(request, template, {**self.admin_site.each_context(request), **shared, **context})
 
     def address(self, object_id: Any) -> str:

@@ -1,11 +1,15 @@
 """The database's time: leases, schedules and ages go by it, so that no host's clock matters."""
 
-from datetime import UTC, datetime
+import time
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connection
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
+
+# What the database told last, and when, by a clock that nobody sets.
+_told: tuple[datetime, float] | None = None
 
 
 def database_time() -> datetime:
@@ -13,8 +17,23 @@ def database_time() -> datetime:
         return timezone.now()
     with connection.cursor() as cursor:
         cursor.execute("SELECT statement_timestamp()")
-        now: datetime = cursor.fetchone()[0]
-        return now.astimezone(UTC)
+        return note(cursor.fetchone()[0])
+
+
+def note(told: datetime) -> datetime:
+    """Remember what PostgreSQL tells: whenever it is asked, and as each connection opens."""
+    global _told  # noqa: PLW0603 (one for the process)
+    _told = told.astimezone(UTC), time.monotonic()
+    return _told[0]
+
+
+def page_time() -> datetime:
+    """The database's time for pages, without a statement: counted on from what it told last."""
+    if connection.vendor != "postgresql":
+        return timezone.now()
+    if _told is None:
+        return database_time()
+    return _told[0] + timedelta(seconds=time.monotonic() - _told[1])
 
 
 def as_time(value: Any) -> datetime:

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 
-from ergon_site.access.database import pooler
+from ergon_site.access.database import clock, pooler
 from ergon_site.access.database.sqlite_errors import SQLiteErrors
 
 # Without recursive triggers, INSERT OR REPLACE would pass by those that keep a table append-only.
@@ -17,7 +17,7 @@ PRAGMAS = "PRAGMA synchronous=FULL; PRAGMA recursive_triggers=ON;"
 # What waits for the disk here, or for a standby's as well, stays as it is. The others are weaker: without a standby
 # "local" would do, but with one it does not wait for it.
 DURABLE = ("on", "remote_apply")
-LOOK = "SELECT pg_backend_pid(), current_setting('synchronous_commit')"
+LOOK = "SELECT pg_backend_pid(), current_setting('synchronous_commit'), clock_timestamp()"
 WAIT_FOR_THE_DISK = "SET synchronous_commit = on"
 
 
@@ -40,7 +40,8 @@ def check_new_connection(connection: Any, **_: Any) -> None:
     if connection.vendor != "postgresql":
         return
     with connection.wrap_database_errors:
-        process, commit = connection.connection.execute(LOOK).fetchone()
+        process, commit, now = connection.connection.execute(LOOK).fetchone()
+        clock.note(now)
         pooler.notice(connection, process)
         if commit in DURABLE:
             return

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from ergon_site.access import acknowledgements
@@ -14,6 +13,7 @@ from ergon_site.access.cli.commands import VerbsCommand, actor, moment
 from ergon_site.access.cli.options import add_reason, whole
 from ergon_site.access.cli.tables import printable
 from ergon_site.access.core.attention import LONGEST, Board, Entry, Item
+from ergon_site.access.database.clock import page_time
 
 MOST_HOURS = int(LONGEST.total_seconds() // 3600)
 
@@ -54,7 +54,7 @@ class Command(VerbsCommand):
 def _board() -> Board:
     # By name: access imports no other part of the site, and all of them know something that needs attention.
     read = import_string("ergon_site.dashboard.reading.read")
-    board: Board = read(timezone.now(), is_administrator=True).board
+    board: Board = read(page_time(), is_administrator=True).board
     return board
 
 

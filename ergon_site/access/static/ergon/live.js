@@ -17,8 +17,9 @@ const MORPH = {
   },
 };
 
-// Times, as how long ago or ahead they are; the exact one is told on hover, in the reader's zone.
-let skew = 0; // by how much the server's clock is ahead of this one
+// Times, as how long ago or ahead they are; the exact one is told on hover, in the reader's zone. They go by the
+// database's clock, which each page and each fragment tells: this computer's may be wrong, or be set meanwhile.
+let skew = 0; // by how much the database's clock is ahead of this one
 const UNITS = [[2 * 86_400, 86_400, "days"], [2 * 3600, 3600, "h"], [2 * 60, 60, "min"], [1, 1, "s"]];
 const EXACT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
 
@@ -40,6 +41,10 @@ function tellTimes(root) {
     time.title ||= EXACT.format(at);
   }
 }
+
+// A moment on this computer, and the time since then: a clock that is set back stops neither refreshes nor ages.
+const moment = () => ({ clock: Date.now(), steady: performance.now() });
+const since = (then) => Math.max(Date.now() - then.clock, performance.now() - then.steady);
 
 function compareClocks(told) {
   const ahead = Date.parse(told) - Date.now();
@@ -130,7 +135,7 @@ class Source {
     });
     if (answer.type === "opaqueredirect") throw new SignedOut();
     if (!answer.ok && answer.status !== 304) throw new Error(`the server answered ${answer.status}`);
-    const told = answer.headers.get("Date");
+    const told = answer.headers.get("X-Ergon-Time");
     if (told) compareClocks(told);
     if (answer.status === 304) return true;
     const html = await answer.text();
@@ -143,15 +148,15 @@ class Source {
 }
 
 const sources = [...document.querySelectorAll("[data-live], .ergon-age[data-refresh]")].map((one) => new Source(one));
-const state = { word: "live", updatedAt: Date.now(), askedAt: Date.now(), isAsking: false, problem: "" };
+const state = { word: "live", updatedAt: moment(), askedAt: moment(), isAsking: false, problem: "" };
 
 async function refresh() {
   if (state.isAsking) return;
   state.isAsking = true;
-  state.askedAt = Date.now();
+  state.askedAt = moment();
   try {
     const done = await Promise.all(sources.map((source) => source.ask()));
-    if (done.every(Boolean)) state.updatedAt = Date.now();
+    if (done.every(Boolean)) state.updatedAt = moment();
     turn(state.word === "paused" ? "paused" : "live");
     tellAge();
   } catch (error) {
@@ -165,7 +170,7 @@ async function refresh() {
 }
 
 function tellAge() {
-  const at = new Date(state.updatedAt + skew);
+  const at = new Date(Date.now() + skew - since(state.updatedAt));
   const [date, clock] = at.toISOString().split(/[T.]/);
   for (const note of document.querySelectorAll(".ergon-age")) {
     const time = Object.assign(document.createElement("time"), { textContent: `${clock} UTC`, dateTime: `${date}T${clock}Z` });
@@ -190,7 +195,7 @@ function turn(word) {
 function show() {
   if (!bar) return;
   bar.dataset.state = state.word;
-  const ago = relative(Math.max(0, Date.now() - state.updatedAt) / 1000);
+  const ago = relative(since(state.updatedAt) / 1000);
   const texts = { "[data-word]": WORDS[state.word] ?? state.problem, "[data-since]": ago, button: ACTS[state.word] };
   for (const [place, text] of Object.entries(texts)) {
     const part = bar.querySelector(place);
@@ -219,7 +224,7 @@ function build() {
   show();
 }
 
-const isDue = () => Date.now() - state.askedAt >= EVERY_MS && !["paused", "ended"].includes(state.word);
+const isDue = () => since(state.askedAt) >= EVERY_MS && !["paused", "ended"].includes(state.word);
 
 function tick() {
   if (document.hidden) return;
@@ -228,8 +233,8 @@ function tick() {
   tellTimes(document);
 }
 
-const readAt = document.querySelector(".ergon-age time");
-if (readAt) compareClocks(readAt.dateTime);
+const { servedAt } = document.getElementById("page")?.dataset ?? {};
+if (servedAt) compareClocks(servedAt);
 prepare(document);
 if (sources.length) build();
 setInterval(tick, 1000);
