@@ -11,7 +11,7 @@ TURNS = {
 
 
 def of_cancelling(state: State) -> str:
-    return "" if state is State.PENDING else f"It is {state.word}; only a pending transaction can be cancelled."
+    return "" if state is State.PENDING else f"It {state.predicate}; only a pending transaction can be cancelled."
 
 
 def of_replaying(state: State, letter: str | None) -> str:

@@ -20,6 +20,11 @@ class State(IntEnum):
         return self.name.lower()
 
     @property
+    def predicate(self) -> str:
+        """The state as a sentence says it."""
+        return f"{'has' if self in (State.SUCCEEDED, State.FAILED) else 'is'} {self.word}"
+
+    @property
     def is_final(self) -> bool:
         return not TRANSITIONS[self]
 

@@ -45,7 +45,8 @@ def cancel(uid: str, *, by: str, reason: str) -> TransactionRecord:
     record = find(uid)
     waiting = TransactionRecord.objects.filter(pk=record.pk, state=State.PENDING.value)
     if not waiting.update(state=State.CANCELLED.value, finished_at=Now()):
-        msg = f"the transaction {uid!r} is {find(uid).word}; only a pending transaction can be cancelled"
+        now = State(find(uid).state).predicate
+        msg = f"the transaction {uid!r} {now}; only a pending transaction can be cancelled"
         raise NotPendingError(msg)
     count_ends(record.pipeline_id, cancelled=1)
     states = {"before": {"state": State.PENDING.word}, "after": {"state": State.CANCELLED.word}}

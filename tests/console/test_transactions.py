@@ -233,7 +233,7 @@ def test_a_pending_one_is_cancelled_with_a_reason(browse: Client, orders: Pipeli
 def test_what_a_verb_refuses_is_told(browse: Client, orders: Pipeline) -> None:
     record = records.succeed(orders, {}, id="done")
     address = browse.post(f"{LIST}{record.pk}/cancel/", DIALOG).headers["HX-Redirect"]
-    assert "&#x27;done&#x27; is succeeded; only a pending transaction can be cancelled." in read(browse, address)
+    assert "&#x27;done&#x27; has succeeded; only a pending transaction can be cancelled." in read(browse, address)
 
 
 def test_a_replay_leads_to_the_new_transaction_and_both_know_each_other(browse: Client, orders: Pipeline) -> None:

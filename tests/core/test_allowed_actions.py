@@ -6,9 +6,20 @@ from engines.core import allowed_actions
 from engines.core.states import GroupState, LetterState, State
 
 
-@pytest.mark.parametrize("state", State)
-def test_only_a_pending_transaction_can_be_cancelled(state: State) -> None:
-    assert (allowed_actions.of_cancelling(state) == "") is (state is State.PENDING)
+@pytest.mark.parametrize(
+    ("state", "begins"),
+    [
+        (State.PENDING, ""),
+        (State.RUNNING, "It is running; only"),
+        (State.SUCCEEDED, "It has succeeded; only"),
+        (State.FAILED, "It has failed; only"),
+        (State.CANCELLED, "It is cancelled; only"),
+    ],
+)
+def test_only_a_pending_transaction_can_be_cancelled(state: State, begins: str) -> None:
+    words = allowed_actions.of_cancelling(state)
+    assert words.startswith(begins)
+    assert (words == "") is (state is State.PENDING)
 
 
 @pytest.mark.parametrize(

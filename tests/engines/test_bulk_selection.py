@@ -194,7 +194,7 @@ def test_what_changes_between_selection_and_act_is_skipped_with_the_reason() -> 
     settle([leased])
     advance()
     assert list(results(third).values()).count("done") == 2
-    assert "It is succeeded; only a pending transaction can be cancelled." in results(third).values()
+    assert "It has succeeded; only a pending transaction can be cancelled." in results(third).values()
 
 
 def test_groups_pipelines_schedules_and_artifacts_are_acted_on_by_their_own_verbs() -> None:
