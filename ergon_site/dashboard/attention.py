@@ -7,6 +7,7 @@ from typing import Any
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.http import urlencode
+from django.utils.text import Truncator
 
 from ergon_site.access.console.buttons import Button, button
 from ergon_site.access.core.roles import Right
@@ -15,6 +16,7 @@ SHOWN_OF_A_KIND = 5
 # Read of capabilities and of artifacts, which may be very many.
 MOST_OF_A_KIND = 200
 LONGEST_TITLE = 200
+LONGEST_NAME = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,11 @@ class Face:
     address: Link
     behind: Link | None = None
     acts: tuple[Act, ...] = ()
+
+
+def short(name: object) -> str:
+    """A name that leaves room for what is said about it."""
+    return Truncator(str(name)).chars(LONGEST_NAME)
 
 
 def page(name: str, *arguments: object) -> Link:

@@ -8,7 +8,7 @@ from ergon_site.access.core.attention import Item, Severity
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
 from ergon_site.access.core.texts import sentence
-from ergon_site.dashboard.attention import LONGEST_TITLE, MOST_OF_A_KIND, Act, Face, listed, page
+from ergon_site.dashboard.attention import LONGEST_TITLE, MOST_OF_A_KIND, Act, Face, listed, page, short
 from facts.core.gates import Gate
 from facts.core.watching import Worry
 from facts.models import Boundary
@@ -47,7 +47,7 @@ def items(stands: Sequence[BoundaryStanding]) -> Iterator[Item]:
             yield Item(
                 key=f"artifact:{artifact.pk}",
                 severity=Severity.CRITICAL,
-                title=f"The bytes of the artifact {artifact} are {artifact.damage}"[:LONGEST_TITLE],
+                title=f"The bytes of the artifact {short(artifact)} are {artifact.damage}"[:LONGEST_TITLE],
                 detail=sentence(RESTORE),
                 shown=Face(
                     address=page("facts_artifact_change", artifact.pk),
@@ -67,7 +67,7 @@ def _boundary(one: BoundaryStanding) -> Iterator[Item]:
     yield Item(
         key=key,
         severity=_severity(first, boundary),
-        title=f"{boundary}: {BOUNDARY[first](one)}"[:LONGEST_TITLE],
+        title=f"{short(boundary)}: {BOUNDARY[first](one)}"[:LONGEST_TITLE],
         detail=sentence(HINTS[first]),
         cause=f"{first}: {boundary.alarm or boundary.gate_reason if first in STOPPED else ''}"[:LONGEST_TITLE],
         caused_by=causes,
@@ -94,7 +94,7 @@ def _consumer(one: ConsumerStanding) -> Item:
     return Item(
         key=f"consumer:{one.consumer.pk}",
         severity=Severity.WARNING,
-        title=f"The consumer {one.consumer} of {one.consumer.boundary}: {told}"[:LONGEST_TITLE],
+        title=f"The consumer {short(one.consumer)} of {short(one.consumer.boundary)}: {told}"[:LONGEST_TITLE],
         detail=sentence(READER_HINTS[one.worries[0]]),
         cause=one.worries[0].value,
         count=max(1, one.flow.backlog),

@@ -104,7 +104,9 @@ class ConsumersPage(Verbs):
 
     @display(description="cursor")
     def place(self, row: Any) -> str:
-        return two_lines(f"{row.cursor:,}" if row.cursor >= 0 else "before the first", f"of {row.standing.newest:,}")
+        newest = row.standing.newest
+        reached = f"{row.cursor:,}" if row.cursor >= 0 else "before the first"
+        return two_lines(reached, f"of {newest:,}" if newest >= 0 else "no facts yet")
 
     @display(description="backlog")
     def backlog(self, row: Any) -> str:

@@ -54,13 +54,14 @@ class ZonesPage(Verbs):
 
     state = column("state", lambda row: tag("retired" if row.is_retired else "active", "zone"), ordering="retired_at")
     made = column("created", lambda row: row.created_at, ordering="created_at")
-    is_here = column("this deployment", lambda row: "yes" if row.name == settings().zone else "")
+    is_here = column("this deployment", lambda row: "yes" if row.name == settings().zone else "no")
 
     def details(self, request: HttpRequest, row: Zone) -> dict[str, Any]:
         beside = Boundary.objects.filter(Q(from_zone=row) | Q(to_zone=row))
         retire = button(request, "Retire", reverse("ergon:facts_zone_retire", args=[row.pk]), right=Right.LEAD)
-        shown = [] if row.is_retired or self.is_here(row) else [retire]
-        told = {"zone": row, "is_here": self.is_here(row), "bar": bar(*shown)}
+        is_here = row.name == settings().zone
+        shown = [] if row.is_retired or is_here else [retire]
+        told = {"zone": row, "is_here": is_here, "bar": bar(*shown)}
         return {**told, "standings": health.of_boundaries(beside)}
 
     @dialog_action(description="Retire", url_path="retire", permissions=["change"], dialog=RETIRE)

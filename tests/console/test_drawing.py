@@ -1,10 +1,10 @@
-"""What pages draw by themselves: sparklines and trees of JSON."""
+"""What pages draw by themselves: sparklines, trees of JSON and measured times."""
 
 from typing import Any
 
 import pytest
 
-from ergon_site.access.console import drawing, json_view
+from ergon_site.access.console import cells, drawing, json_view
 
 pytestmark = pytest.mark.once
 
@@ -12,6 +12,17 @@ pytestmark = pytest.mark.once
 def test_columns_are_as_high_as_their_share_and_empty_ones_are_not_drawn() -> None:
     columns = drawing.columns([0, 5, 10, 0])
     assert [(one.x, one.height, one.y) for one in columns] == [(25.0, 15.0, 15.0), (50.0, 30.0, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("measured", "text"),
+    [
+        *[(None, "–"), (0, "0 ms"), (1.24, "1.2 ms"), (999, "999 ms"), (1240, "1.24 s"), (999_000, "999 s")],
+        *[(1_000_000, "16 min 40 s"), (10_000_000, "2 h 46 min")],
+    ],
+)
+def test_a_measured_time_is_written_without_an_exponent(measured: float | None, text: str) -> None:
+    assert cells.milliseconds(measured) == text
 
 
 def test_nothing_draws_nothing() -> None:

@@ -288,6 +288,7 @@ def test_what_the_verbs_refuse_is_told_by_the_form(
 def test_a_consumer_tells_its_cursor_its_backlog_and_what_comes_next(browse: Client, boundary: Boundary) -> None:
     consumer = provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
     assert "Up to date." in records.read(browse, page(consumer))
+    assert "no facts yet" in records.read(browse, f"{FACTS}consumer/")
     ledger.append_many([draft(number) for number in range(5)])
     ledger.fetch("erp")
     ledger.confirm("erp", 1)
@@ -528,3 +529,4 @@ def test_names_and_texts_of_any_length_and_script_are_shown_as_they_are(browse: 
         text = records.read(browse, address)
         assert LONG[:100] in text
         assert not any(f"<{mark}>{LONG[:9]}" in text for mark in "bius")
+    assert "the gate is closed by ada" in text, "the dashboard cuts the name, not what is wrong"

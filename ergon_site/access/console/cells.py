@@ -10,6 +10,7 @@ from django.utils.safestring import mark_safe
 from unfold.decorators import display
 
 from ergon_site.access.console.states import tag as tag  # noqa: PLC0414 (a cell like those below)
+from ergon_site.access.core.durations import exact_span
 
 LONGEST_TITLE = 500
 FULL = 100.0
@@ -17,6 +18,7 @@ UNKNOWN = "–"
 UNITS = ("KiB", "MiB", "GiB", "TiB")
 STEP = 1024
 SECOND = 1000.0
+LONG = 1000 * SECOND
 FEW = 10.0
 
 
@@ -105,6 +107,8 @@ def milliseconds(number: float | None) -> str:
     """A measured time, with as many digits as it is good for."""
     if number is None:
         return UNKNOWN
+    if number >= LONG:
+        return exact_span(number / SECOND)
     if number >= SECOND:
         return f"{number / SECOND:.3g} s"
     return f"{number:.0f} ms" if number >= FEW or number == 0 else f"{number:.2g} ms"
