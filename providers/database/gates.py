@@ -66,10 +66,16 @@ def passing(dialect: Dialect, *, is_shared: bool = False) -> str:
     """The usual admission: closed, nothing in the way, enough left in this window. What it refuses is not decided yet.
 
     It decides alone, like `admission`, which knows every case and takes twice the time; or like `shared_admission`,
-    where the account's gate must be as free as the tenant's.
+    where the account's gate must be as free as the tenant's. Only what a quota counts has to outlive a crash of the
+    server: without one, the call need not wait for the disk.
     """
     now = dialect.clock
-    returned = "decision, generation, admissions, quota_limit, window_start, NULL, NULL, NULL"
+
+    def returned(is_limited: str) -> str:
+        unflushed = f"CASE WHEN NOT ({is_limited}) THEN {dialect.unflushed} END"
+        return f"decision, generation, admissions, quota_limit, window_start, {unflushed}, NULL, NULL"
+
+    is_limited = "provider_gates.quota_limit IS NOT NULL"
     passed = f"""
 UPDATE provider_gates SET used = used + CASE WHEN quota_limit IS NULL THEN 0 ELSE CAST(%(cost)s AS bigint) END,
   admissions = admissions + 1, decision = 'admitted', decided_at = {now}, turned_from = '', held_from = ''"""
@@ -78,11 +84,12 @@ UPDATE provider_gates SET used = used + CASE WHEN quota_limit IS NULL THEN 0 ELS
   AND (quota_limit IS NULL OR ({now} < window_end AND window_start <= {now} + {SET_BACK}
     AND used + CAST(%(cost)s AS bigint) <= quota_limit))"""
     if not is_shared:
-        return f"{passed} WHERE {_ALONE} AND {free} RETURNING {returned}"
-    beside = f"{_WHO} AND is_shared AND account = CAST(%(account)s AS text) AND {free} RETURNING {returned}"
+        return f"{passed} WHERE {_ALONE} AND {free} RETURNING {returned(is_limited)}"
+    beside = f"{_WHO} AND is_shared AND account = CAST(%(account)s AS text) AND {free} RETURNING {returned('true')}"
+    is_either = f"{is_limited} OR (SELECT quota_limit FROM g) IS NOT NULL"
     return f"""WITH look AS (SELECT FROM provider_gates WHERE {_ACCOUNT} AND {free} FOR UPDATE),
 g AS ({passed} FROM look WHERE {beside}),
-a AS ({passed} WHERE {_ACCOUNT} AND EXISTS (SELECT FROM g) RETURNING {returned})
+a AS ({passed} WHERE {_ACCOUNT} AND EXISTS (SELECT FROM g) RETURNING {returned(is_either)})
 SELECT * FROM g, a"""
 
 
@@ -252,8 +259,6 @@ def usual_settlement(dialect: Dialect, *, is_shared: bool = False, has_place: bo
 
     It takes half the time.
     """
-    known = _columns("""id tenant_id provider_name capability state consecutive_failures decision decided_at override
-      override_until quota_limit quota_window window_start window_end used previous_start previous_used settlements""")
     tokens = f"""retry_tokens = {dialect.least}(CAST(%(capacity)s AS double precision),
   COALESCE(retry_tokens, CAST(%(capacity)s AS double precision)) + CAST(%(earned)s AS double precision)), """
 
@@ -267,11 +272,11 @@ UPDATE provider_gates SET {tokens}consecutive_failures = CASE WHEN state = 'clos
     tenant = settled("", tokens) + _let_go(dialect, has_place=has_place)
     closed = f"state <> 'half_open' AND COALESCE(decided_at, 0) <= {dialect.clock} + {SET_BACK}"
     if not is_shared:
-        return {"g": f"{tenant} WHERE {_WHO} AND {closed} RETURNING {known}"}
+        return {"g": f"{tenant} WHERE {_WHO} AND {closed} RETURNING {SETTLED_COLUMNS}"}
     return {
         "look": f"SELECT FROM provider_gates WHERE {_ACCOUNT} AND {closed} FOR UPDATE",
-        "g": f"{tenant} FROM look WHERE {_WHO} AND {closed} RETURNING {known}",
-        "a": f"{settled('account_', '')} WHERE {_ACCOUNT} AND EXISTS (SELECT FROM g) RETURNING {known}",
+        "g": f"{tenant} FROM look WHERE {_WHO} AND {closed} RETURNING {SETTLED_COLUMNS}",
+        "a": f"{settled('account_', '')} WHERE {_ACCOUNT} AND EXISTS (SELECT FROM g) RETURNING {SETTLED_COLUMNS}",
     }
 
 
@@ -470,3 +475,9 @@ ACCOUNT_GATE = f"SELECT * FROM provider_gates WHERE {_ACCOUNT}"
 
 def _columns(names: str) -> str:
     return ", ".join(f"provider_gates.{name}" for name in names.split())
+
+
+# What the other parts of a usual settlement read of its gate.
+SETTLED_COLUMNS = _columns("""id tenant_id provider_name capability state consecutive_failures decision decided_at
+  override override_until quota_limit quota_window window_start window_end used previous_start previous_used
+  settlements""")
