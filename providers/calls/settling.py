@@ -7,6 +7,7 @@ dead letter in the same database transaction.
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
@@ -18,13 +19,11 @@ from django.db.models import Q
 
 from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.group_commit import Group
-from providers.calls import dead_letters, rating
+from providers.calls import dead_letters, parameters, rating
 from providers.core import histogram
-from providers.core.breaker import BreakerPolicy, BreakerState, OpeningRules, Verdict
-from providers.core.errors import ProviderError
-from providers.core.exchange import SLACK, CallRequest, Outcome, Source, Who
-from providers.core.gate import NOTHING, Admission, Decision, Reservation, Scope
-from providers.core.request import storable, text_of
+from providers.core.breaker import BreakerState
+from providers.core.exchange import CallRequest, Outcome, Source, Who
+from providers.core.gate import NOTHING, Admission, Decision
 from providers.core.steps import Busy, Claimed, GiveUp, Refuse, Replay, Settle, StandIn, Taken
 from providers.database import admitting, gates, group_settlement, settlements, sql, statements
 from providers.models import Gate, ProviderExecutionMetric
@@ -37,8 +36,13 @@ SKEW = timedelta(minutes=10)
 REMEMBERED = 10_000
 _rated_until: dict[Who, float] = {}
 
-# What an execution says of itself that made no attempt.
-NOT_CALLED = {"http_status": None, "lease": 0.0, "budget_ms": None}
+# Seconds. So long those who settle wait for others whose calls may end at once again.
+GATHER = 0.001
+
+# What a group is given of each call and gate; a call that differs from the first of its gate is settled alone.
+OF_CALL = [name for name in group_settlement.CALL_COLUMNS if name != "gate"]
+SAME_OF_GATE = ("capacity", "earned", "reserved_in")
+OF_GATE = ("tenant", "provider", "capability", *SAME_OF_GATE)
 
 
 @retry_conflicts
@@ -131,19 +135,30 @@ def settle_together(pairs: Sequence[tuple[CallRequest, Settle]]) -> Sequence[See
 @retry_conflicts
 def _settle_by_one_statement(pairs: Sequence[tuple[CallRequest, Settle]]) -> list[Seen | None]:
     rows: list[dict[str, Any]] = []
-    terms: dict[Who, tuple[Any, ...]] = {}
+    of_gates: dict[Who, dict[str, Any]] = {}
+    places: dict[int, int] = {}  # of each call that is among them, the number of its gate
     for place, (ticket, step) in enumerate(pairs):
-        given = _settlement_of(ticket, step)
-        mine = (given["capacity"], given["earned"], given["reserved_in"])
-        if terms.setdefault(ticket.who, mine) == mine:
-            rows.append({name: given[name] for name in group_settlement.COLUMNS} | {"place": place})
-    is_limited = any(row["reserved_in"] is not None for row in rows)
-    is_guarded = any(row["token"] is not None for row in rows)
-    has_new_rates = _wants_rates(terms)
-    text = group_settlement.group_settlement(is_limited=is_limited, is_guarded=is_guarded, has_new_rates=has_new_rates)
-    found = sql.rows(text, {"rows": orjson.dumps(rows).decode()})
-    settled = {place: Seen(Decision.ENDED, *seen) for place, *seen in found}
-    return [settled.get(place) for place in range(len(pairs))]
+        given = parameters.settlement_of(ticket, step)
+        gate = of_gates.get(ticket.who)
+        if gate is None:
+            gate = of_gates[ticket.who] = {name: given[name] for name in OF_GATE}
+            gate |= {"gate": len(of_gates), "calls": 0, "generations": [], "buckets": Counter()}
+        if any(gate[name] != given[name] for name in SAME_OF_GATE):
+            continue
+        gate["calls"] += 1
+        gate["generations"].append(given["generation"])
+        gate["buckets"][given["bucket"]] += 1
+        places[place] = gate["gate"]
+        rows.append({name: given[name] for name in OF_CALL} | {"gate": gate["gate"]})
+    kind = {
+        "is_limited": any(gate["reserved_in"] is not None for gate in of_gates.values()),
+        "is_guarded": any(row["token"] is not None for row in rows),
+        "has_new_rates": _wants_rates(of_gates),
+    }
+    given = {"calls": orjson.dumps(rows).decode(), "gates": orjson.dumps(list(of_gates.values())).decode()}
+    found = sql.rows(group_settlement.group_settlement(**kind), given)
+    seen = {gate: Seen(Decision.ENDED, *about) for gate, *about in found}
+    return [seen.get(places.get(place, -1)) for place in range(len(pairs))]
 
 
 def _settle_within(ticket: CallRequest, step: Settle) -> Seen | None:
@@ -156,7 +171,7 @@ def _settle_within(ticket: CallRequest, step: Settle) -> Seen | None:
         return None
 
 
-group: Group[tuple[CallRequest, Settle], Seen | None] = Group(settle_together, _settle_alone)
+group: Group[tuple[CallRequest, Settle], Seen | None] = Group(settle_together, _settle_alone, gather=GATHER)
 
 
 @retry_conflicts
@@ -175,36 +190,9 @@ def _settle_again(ticket: CallRequest, step: Settle) -> Seen:
     return Seen(decision, gate_id, 0.0, None, 0, is_rated=False)
 
 
-def _settlement_of(ticket: CallRequest, step: Settle) -> dict[str, Any]:
-    policy, is_success = ticket.policy, step.outcome is Outcome.SUCCESS
-    return {
-        **_given(ticket, step.attempt, step.error, step.outcome, step.refund),
-        **_returned(ticket, step),
-        "http_status": step.http_status,
-        "lease": max(policy.idempotency_lease, step.lasts + SLACK),
-        "duration_ms": round(step.duration * 1000, 3),
-        "budget_ms": None if step.budget is None else max(0.0, round(step.budget * 1000, 3)),
-        "bucket": str(histogram.bucket_of(step.duration * 1000)),
-        "is_success": int(is_success),
-        "wants_retry": int(step.wants_retry),
-        "returns_if_shut": int(step.returns_if_shut),
-        "place": step.admission.place,
-        "refunds_retry": int(step.refunds_retry),
-        "capacity": policy.budget.capacity,
-        "earned": policy.budget.earned_by_success,
-        "failure_threshold": policy.breaker.failure_threshold,
-        "success_threshold": policy.breaker.success_threshold,
-        "open_cooldown_seconds": policy.breaker.open_cooldown_seconds,
-        "why": _why(step.error, policy.breaker),
-        **rates(policy.opening, step.duration),
-        "claim_state": (ClaimState.SUCCEEDED if is_success else ClaimState.FAILED).value,
-        "answer": kept(step.payload) if is_success and ticket.token else None,
-    }
-
-
 @retry_conflicts
 def _settle(ticket: CallRequest, step: Settle) -> Seen:
-    given = _settlement_of(ticket, step)
+    given = parameters.settlement_of(ticket, step)
     kind = settlements.Kind(
         is_limited=any(one.window_start is not None for one in (step.admission, step.admission.account) if one),
         is_guarded=ticket.token is not None,
@@ -229,27 +217,6 @@ def _settle(ticket: CallRequest, step: Settle) -> Seen:
         if left is not None:
             admitting.announce(who, left, why=given["why"])
     return Seen(decision, gate_id, now, rated_at, attempts, bool(is_rated))
-
-
-def _why(error: ProviderError | None, policy: BreakerPolicy) -> str:
-    """Why this settlement changes the gate, if it does."""
-    probes = policy.success_threshold
-    return f"{probes} probe{'' if probes == 1 else 's'} succeeded" if error is None else error.reason_code
-
-
-def rates(rules: OpeningRules, duration: float) -> dict[str, Any]:
-    """What the rules on rates are asked with; nothing without any."""
-    if not rules.are_used:
-        return {}
-    return {
-        "rate_by_time": int(rules.seconds is not None),
-        "rate_width": rules.width,
-        "failure_rate": rules.failure_rate,
-        "slow_rate": rules.slow_rate,
-        "minimum_calls": rules.minimum_calls,
-        "is_slow": int(duration >= rules.slow_after),
-        "is_shadow": int(rules.is_shadow),
-    }
 
 
 def _write_events(marks: Sequence[Any], given: Mapping[str, Any], *, has_rates: bool) -> None:
@@ -293,7 +260,7 @@ def _refuse(ticket: CallRequest, step: Refuse, admission: Admission | None) -> i
     is_accounts = is_spent and admission is not None and admission.is_refused_by_account
     refund = step.refund.account or NOTHING
     given = {
-        **_given(ticket, step.attempt, step.error, step.outcome, step.refund),
+        **parameters.given_of(ticket, step.attempt, step.error, step.outcome, step.refund),
         "http_status": step.error.http_status,
         "lease": 0.0,  # what is refused is not tried again
         "duration_ms": 0.0,
@@ -332,12 +299,12 @@ def stand_in(ticket: CallRequest, step: StandIn, *, is_repeat: bool = False) -> 
         return
     is_claimed = ticket.token is not None and step.source is Source.CACHE
     given = {
-        **_given(ticket, step.attempt, step.error, Outcome.SUCCESS, NOTHING),
-        **NOT_CALLED,
+        **parameters.given_of(ticket, step.attempt, step.error, Outcome.SUCCESS, NOTHING),
+        **parameters.NOT_CALLED,
         "duration_ms": round(step.duration * 1000, 3),
         "source": step.source.value,
         "claim_state": ClaimState.SUCCEEDED.value,
-        "answer": kept(step.payload) if is_claimed else None,
+        "answer": parameters.kept(step.payload) if is_claimed else None,
     }
     texts = settlements.stand_in_texts(sql.dialect(), step.source, is_claimed)
     with _together(Outcome.SUCCESS):
@@ -352,7 +319,11 @@ def give_up(ticket: CallRequest, step: GiveUp, *, is_repeat: bool = False) -> No
     """Keep the dead letter of a task whose failure is written down already, and for which nothing stood in."""
     if is_repeat and _is_noted(ticket, outcome=Outcome.DEAD_LETTER.value):
         return
-    given = {**_given(ticket, step.attempt, step.error, Outcome.DEAD_LETTER, NOTHING), **NOT_CALLED, "duration_ms": 0.0}
+    given = {
+        **parameters.given_of(ticket, step.attempt, step.error, Outcome.DEAD_LETTER, NOTHING),
+        **parameters.NOT_CALLED,
+        "duration_ms": 0.0,
+    }
     sql.rows(statements.METRIC.format(gate=f"({gates.PLAIN_GATE}) AS g", **settlements.NO_RETRY), given)
     dead_letters.record_dead_letter(ticket, step.error, step.attempts_made)
 
@@ -360,14 +331,6 @@ def give_up(ticket: CallRequest, step: GiveUp, *, is_repeat: bool = False) -> No
 def _is_noted(ticket: CallRequest, **about: str) -> bool:
     rows = ProviderExecutionMetric.objects.filter(correlation_id=ticket.context.correlation_id, call_id=ticket.call_id)
     return rows.filter(**about).exists()
-
-
-def kept(payload: Mapping[str, Any] | None) -> str:
-    """An answer as it is kept: what JSON does not know is kept as text."""
-    try:
-        return json.dumps(payload, default=text_of)
-    except Exception:  # noqa: BLE001 (names that are none, rings, values that cannot be asked: a success is kept anyway)
-        return json.dumps(storable(payload))
 
 
 def _carry_out(texts: list[str], given: dict[str, Any]) -> list[sql.Row]:
@@ -378,59 +341,3 @@ def _carry_out(texts: list[str], given: dict[str, Any]) -> list[sql.Row]:
 def _together(outcome: Outcome) -> AbstractContextManager[Any]:
     """A database transaction where several statements must hold or fail together."""
     return transaction.atomic() if outcome is Outcome.DEAD_LETTER or not sql.is_postgresql() else nullcontext()
-
-
-def _returned(ticket: CallRequest, step: Settle) -> dict[str, Any]:
-    """What a call says of its gate, and of its account's if it passed two. Where nobody counts it, it is neutral."""
-    admission, account = step.admission, step.admission.account
-    if account is None:
-        return _part(admission, step.verdict, step.cooldown)
-    breaker, pause = scopes = Scope(ticket.policy.breaker_scope), Scope(ticket.policy.pause_scope)
-    counted = (step.verdict if breaker.has_tenant else Verdict.NEUTRAL, step.cooldown if pause.has_tenant else None)
-    shared = (step.verdict if breaker.has_account else Verdict.NEUTRAL, step.cooldown if pause.has_account else None)
-    return {
-        **_part(admission, *counted),
-        **{f"account_{name}": value for name, value in _part(account, *shared).items()},
-        **admitting.asks(*scopes),
-    }
-
-
-def _part(admission: Admission, verdict: Verdict, cooldown: float | None) -> dict[str, Any]:
-    return {
-        "verdict": verdict.value,
-        "generation": admission.permit.generation,
-        "probe": admission.permit.probe,
-        "reserved_in": admission.window_start,
-        "cooldown": cooldown,
-    }
-
-
-def _given(
-    ticket: CallRequest, attempt: int, error: ProviderError | None, outcome: Outcome, refund: Reservation
-) -> dict[str, Any]:
-    context, policy = ticket.context, ticket.policy
-    account = refund.account or NOTHING
-    return {
-        **admitting.named(ticket.who),
-        "account": ticket.account,
-        "task_execution": context.task_execution_id,
-        "operation": ticket.operation,
-        "key": ticket.key,
-        "correlation": context.correlation_id,
-        "attempt": attempt,
-        # Of a task that comes back, attempts are counted by whoever reschedules it.
-        "max_attempts": policy.retry.max_attempts,
-        "outcome": outcome.value,
-        "reason": None if error is None else error.reason_code,
-        "retryable": error is not None and error.retryable,
-        "policy_version": ticket.policy_version,
-        "source": Source.PROVIDER.value,
-        "call": ticket.call_id,
-        "called_for": ticket.transaction_id,
-        "token": ticket.token,
-        "replay_for": policy.replay_for,
-        "refund": refund.amount,
-        "refund_start": refund.window_start,
-        "account_refund": account.amount,
-        "account_refund_start": account.window_start,
-    }

@@ -46,7 +46,8 @@ def texts_of(dialect: Dialect, kind: Kind) -> list[str]:
     # What is said of gates is formatted already: its JSON has braces.
     texts = changed | {name: part.format(**words) for name, part in parts.items()}
     if kind.has_new_rates:
-        rated = statements.health(dialect, has_new_rates=True).format(**words | {"gate": statements.RATED_GATE})
+        gate = statements.rated_gate(calls="1", buckets=dialect.first_bucket)
+        rated = statements.health(dialect, has_new_rates=True).format(**words | {"gate": gate})
         texts["h"] = f"{rated} {RETURNED_HEALTH}"
     has_events = dialect.is_one and not kind.is_refusal and not kind.is_usual
     if has_events:
@@ -69,7 +70,6 @@ def _settlement(dialect: Dialect, kind: Kind) -> tuple[dict[str, str], str, str,
         changed = gates.usual_settlement(dialect, is_shared=kind.is_shared, has_place=kind.has_place)
         is_rated = "false"
         if kind.has_new_rates:
-            changed |= {"fresh": statements.ONE_CALL, "rates": statements.RATES_WITH_NEW}
             is_rated = "h.rated_settlement = g.settlements"
         return changed, health, minute, seen.replace("{marks}", "NULL").replace("{is_rated}", is_rated)
     has_rates = {"has_rates": kind.has_rates}

@@ -37,39 +37,42 @@ UPDATE provider_health_states SET success_rate_1h = CAST(%(success)s AS double p
 WHERE tenant_id = CAST(%(tenant)s AS text) AND provider_name = CAST(%(provider)s AS text)
   AND capability = CAST(%(capability)s AS text) AND rated_settlement <= CAST(%(settlement)s AS bigint)
 """
-# The rates with the fresh successes of the gates g, as `histogram.rates_of` computes them, on PostgreSQL: what a
-# statement has written itself it does not see. Where others have settled since it began, it does not see those either,
-# and there are none; nor where the present ones will do.
+# The rates of a gate g with its fresh successes, as `histogram.rates_of` computes them, on PostgreSQL: what a statement
+# has written itself it does not see. Where others have settled since it began, it does not see those either, and there
+# are none; nor where the present ones will do.
 RATES_WITH_NEW = f"""
-SELECT f.gate_id, t.attempts + f.calls AS attempts,
-  CAST(t.successes + f.calls AS double precision) / (t.attempts + f.calls) AS success,
-  CAST(t.successful_executions + f.calls AS double precision) / (t.executions + f.calls) AS execution,
+SELECT t.attempts + {{calls}} AS attempts,
+  CAST(t.successes + {{calls}} AS double precision) / (t.attempts + {{calls}}) AS success,
+  CAST(t.successful_executions + {{calls}} AS double precision) / (t.executions + {{calls}}) AS execution,
   (SELECT CAST(round(CAST({SMALLEST} * power({GROWTH}, bucket - 0.5) AS numeric), 3) AS double precision)
     FROM (SELECT bucket, sum(calls) OVER (ORDER BY bucket) AS seen, sum(calls) OVER () AS total
       FROM (SELECT CAST(key AS bigint) AS bucket, sum(CAST(value AS bigint)) AS calls
-        FROM unnest(t.histograms || f.buckets) AS one (buckets), jsonb_each_text(one.buckets) GROUP BY 1) AS summed
+        FROM unnest(t.histograms || {{buckets}}) AS one (buckets), jsonb_each_text(one.buckets) GROUP BY 1) AS summed
     ) AS ranked WHERE seen >= GREATEST(1, ceil({P95} * total - 1e-9)) ORDER BY bucket LIMIT 1) AS p95
-FROM fresh f JOIN g ON g.id = f.gate_id, LATERAL (
+FROM (
   SELECT COALESCE(sum(m.attempts), 0) AS attempts, COALESCE(sum(m.successes), 0) AS successes,
     COALESCE(sum(m.executions), 0) AS executions, COALESCE(sum(m.successful_executions), 0) AS successful_executions,
-    COALESCE(array_agg(m.buckets), CAST('{{}}' AS jsonb[])) AS histograms
+    COALESCE(array_agg(m.buckets), CAST(ARRAY[] AS jsonb[])) AS histograms
   FROM provider_minutes m
-  WHERE m.gate_id = f.gate_id AND m.minute > CAST(floor(g.decided_at / 60) AS bigint) - {HOUR}) AS t
-WHERE g.settlements = f.calls + (SELECT o.settlements FROM provider_gates o WHERE o.id = f.gate_id)
+  WHERE m.gate_id = g.id AND m.minute > CAST(floor(g.decided_at / 60) AS bigint) - {HOUR}) AS t
+WHERE g.settlements = {{calls}} + (SELECT o.settlements FROM provider_gates o WHERE o.id = g.id)
   AND NOT EXISTS (SELECT FROM provider_health_states h
     WHERE h.tenant_id = g.tenant_id AND h.provider_name = g.provider_name AND h.capability = g.capability
       AND h.attempts_1h >= {FEW_ATTEMPTS} AND g.decided_at - h.rated_at < {RATED_EVERY})
 """
-# The call of a single settlement, as it is fresh.
-ONE_CALL = "SELECT g.id AS gate_id, 1 AS calls, jsonb_build_object(CAST(%(bucket)s AS text), 1) AS buckets FROM g"
 RATED = {
     "success_rate_1h": "success",
     "execution_rate_1h": "execution",
     "p95_latency_ms_1h": "p95",
     "attempts_1h": "attempts",
 }
-NEW_RATES = ", ".join(f"rates.{name} AS new_{name}" for name in RATED.values())
-RATED_GATE = f"(SELECT g.*, {NEW_RATES} FROM g LEFT JOIN rates ON rates.gate_id = g.id) AS g"
+
+
+def rated_gate(*, calls: str, buckets: str) -> str:
+    """The gates g with their new rates, as `new_…`, where there are any. Each by itself: there may be many."""
+    new = ", ".join(f"rates.{name} AS new_{name}" for name in RATED.values())
+    rates = RATES_WITH_NEW.format(calls=calls, buckets=buckets)
+    return f"(SELECT g.*, {new} FROM g LEFT JOIN LATERAL ({rates}) AS rates ON true) AS g"
 
 
 def minute(dialect: Dialect) -> str:

@@ -148,6 +148,26 @@ def test_a_wait_for_others_ends_within_its_time() -> None:
     assert outcomes(callers[:1]) == [0]
 
 
+def test_who_has_just_been_written_with_others_is_waited_for() -> None:
+    write = Held()
+    group: Group[int, int] = Group(write, gather=LIMIT)
+    callers = led(group, write)
+    write.may_go_on.set()
+    assert outcomes(callers) == list(range(COUNT))
+    callers = [Caller(group, 10)]
+    eventually(lambda: group.is_writing and group.waiting == 1, "one leads, and has taken nothing yet")
+    callers += [Caller(group, number) for number in range(11, 9 + COUNT)]
+    assert outcomes(callers) == list(range(10, 9 + COUNT))
+    assert [len(batch) for batch in write.batches] == [1, COUNT - 1, COUNT - 1]
+
+
+def test_nobody_is_waited_for_in_vain_for_long() -> None:
+    group: Group[int, int] = Group(list, gather=0.01)
+    tickets = [group.offer(number) for number in range(COUNT)]
+    assert [group.complete(ticket) for ticket in tickets] == list(range(COUNT))
+    assert [group.put(number) for number in range(3)] == [0, 1, 2]
+
+
 def test_what_is_offered_is_taken_along_by_whoever_writes() -> None:
     group: Group[int, int] = Group(list)
     tickets = [group.offer(number) for number in range(3)]

@@ -50,14 +50,20 @@ class Group(Generic[Item, Result]):
 
     Whoever writes holds a lock that ends with its block, whatever breaks that off. An item that was taken along and is
     not written when nobody writes any more was cut off.
+
+    Who is done often comes back at once. Where many were written together, whoever writes next therefore waits up to
+    `gather` seconds for them: otherwise one would write alone, and all others after it, in turn.
     """
 
     def __init__(
         self,
         write: Callable[[Sequence[Item]], Sequence[Result]],
         alone: Callable[[Item, Exception], Result] | None = None,
+        *,
+        gather: float = 0.0,
     ) -> None:
         self._write = write
+        self._gather_for = gather
         self._alone = alone  # writes one item after somebody else has failed to write it with others
         self._begin_anew()
         # A forked process has none of its parent's threads, and perhaps a held lock.
@@ -67,6 +73,9 @@ class Group(Generic[Item, Result]):
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._waiting: list[Ticket[Item, Result]] = []
+        self._gathered = threading.Event()
+        self._awaited = 0  # how many have to wait until they are gathered
+        self._written, self._written_at = 0, -math.inf  # how many were written last, and when
 
     @property
     def is_writing(self) -> bool:
@@ -86,6 +95,8 @@ class Group(Generic[Item, Result]):
         ticket: Ticket[Item, Result] = Ticket(item)
         with self._lock:
             self._waiting.append(ticket)
+            if len(self._waiting) == self._awaited:
+                self._gathered.set()
         return ticket
 
     def complete(self, ticket: Ticket[Item, Result], timeout: float | None = None) -> Result:
@@ -120,6 +131,7 @@ class Group(Generic[Item, Result]):
 
     def _lead(self, ticket: Ticket[Item, Result], written: list[Ticket[Item, Result]]) -> None:
         """Write for all who wait, and say who they are."""
+        self._gather()
         with self._lock:
             if ticket not in self._waiting:  # somebody took it along, and was broken off
                 ticket.settle(None, _cut_off())
@@ -136,6 +148,20 @@ class Group(Generic[Item, Result]):
         finally:
             for one, result in zip(batch, results, strict=True):
                 one.settle(result, failure)
+            self._written, self._written_at = len(batch), time.monotonic()
+
+    def _gather(self) -> None:
+        """Wait a moment for those who have just been written, if only few others wait."""
+        left = self._written_at + self._gather_for - time.monotonic()
+        if left <= 0:
+            return
+        with self._lock:
+            if len(self._waiting) * 2 >= self._written:
+                return
+            self._awaited = self._written
+            self._gathered.clear()
+        self._gathered.wait(left)
+        self._awaited = 0
 
     def _wake(self, written: Sequence[Ticket[Item, Result]]) -> None:
         """The next one begins to write before those who are done wake up."""
