@@ -27,6 +27,8 @@ DEEPEST = 100
 # Python refuses to write longer numbers in digits.
 MOST_BITS = 10_000
 
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
 Leaf = Callable[[Any], Any]
 
 
@@ -121,7 +123,7 @@ def refuse_cost(cost: Any) -> None:
 
 def canonical(value: Any) -> str:
     """The canonical text of a payload: the same for all that mean the same."""
-    return json.dumps(walked(value, _plain, text_of), sort_keys=True, separators=(",", ":"))
+    return _canonical(walked(value, _plain, text_of))
 
 
 def _plain(value: Any) -> Any:

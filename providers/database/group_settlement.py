@@ -11,7 +11,7 @@ from providers.core.gate import SET_BACK
 from providers.database import statements
 from providers.database.dialects import POSTGRESQL
 from providers.database.gates import SETTLED_COLUMNS
-from providers.database.settlements import NO_RETRY, RETURNED_HEALTH
+from providers.database.settlements import CONSTANTS, NO_RETRY, RETURNED_HEALTH
 
 # Of each call, beside the number of its gate.
 CALL_COLUMNS = {
@@ -27,16 +27,6 @@ GATE_COLUMNS = {
     **dict.fromkeys(("capacity", "earned", "reserved_in"), "double precision"),
     "generations": "bigint[]",
     "buckets": "jsonb",
-}
-# What is the same of all usual successes.
-CONSTANTS = {
-    "outcome": "'success'",
-    "reason": "NULL",
-    "retryable": "false",
-    "source": "'provider'",
-    "claim_state": "'succeeded'",
-    "lease": "0",
-    "is_success": "1",
 }
 RATE_COLUMNS = {
     **dict.fromkeys(("tenant", "provider", "capability"), "text"),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
+from ergon_site.access.database.parameters import NAMED
 from providers.core.exchange import Source
 from providers.database import gates, statements
 from providers.database.dialects import Dialect
@@ -12,6 +13,16 @@ from providers.database.dialects import Dialect
 SETTLED = "SELECT g.decision, g.id, g.decided_at, h.rated_at, h.attempts_1h, {is_rated}, {marks} FROM {gate}, {health}"
 RETURNED_HEALTH = "RETURNING rated_at, attempts_1h, rated_settlement"
 NO_RETRY = dict.fromkeys(("is_retried", "is_suppressed", "is_returned"), "false")
+# What is the same of all usual settlements, so that it need not be given.
+CONSTANTS = {
+    "outcome": "'success'",
+    "reason": "NULL",
+    "retryable": "false",
+    "source": "'provider'",
+    "claim_state": "'succeeded'",
+    "lease": "0",
+    "is_success": "1",
+}
 # The column of a minute for each answer that is not the provider's.
 COUNTED_AS = {Source.CACHE: "cache_hits", Source.STALE: "stale_answers", Source.FALLBACK: "fallbacks"}
 HEALTH = """(SELECT * FROM provider_health_states WHERE tenant_id = %(tenant)s AND provider_name = %(provider)s
@@ -59,6 +70,8 @@ def texts_of(dialect: Dialect, kind: Kind) -> list[str]:
             texts["qa"] = statements.quota(dialect, is_refusal=kind.is_refusal, part="account_").format(**of_account)
         if has_events:
             texts["ea"] = gates.settlement_events(dialect, has_rates=kind.has_rates).format(**of_account)
+    if kind.is_usual:
+        texts = {name: NAMED.sub(lambda found: CONSTANTS.get(found[1], found[0]), text) for name, text in texts.items()}
     return _joined(dialect, texts, seen.format(**words))
 
 

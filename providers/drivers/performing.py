@@ -43,6 +43,8 @@ from providers.drivers.store import Store
 log = structlog.get_logger("ergon.providers")
 # What is done for an execution that its caller has broken off.
 LEFT_OPEN = Settle | Spool | Refuse | GiveUp
+# Made once: to make it takes a tenth of the time that it takes to ask.
+_ask = sync_to_async(Store.perform)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,6 @@ def perform(steps: Steps[ProviderExecutionResult], work: Work, store: Store) -> 
 
 async def aperform(steps: Steps[ProviderExecutionResult], work: Work, store: Store) -> ProviderExecutionResult:
     """The same on the event loop. The database is asked in a thread, as Django wants it."""
-    ask = sync_to_async(store.perform)
     reply: Any = None
     try:
         while not isinstance(step := _sent(steps, reply), ProviderExecutionResult):
@@ -144,7 +145,7 @@ async def aperform(steps: Steps[ProviderExecutionResult], work: Work, store: Sto
                 case FallBack():
                     reply = await work.afall_back(step)
                 case _:
-                    asked = asyncio.ensure_future(ask(step))
+                    asked = asyncio.ensure_future(_ask(store, step))
                     try:
                         reply = await asyncio.shield(asked)
                     except asyncio.CancelledError:
@@ -156,7 +157,7 @@ async def aperform(steps: Steps[ProviderExecutionResult], work: Work, store: Sto
         with _at_least_logged():
             left = _stopped(steps)
             while isinstance(left, LEFT_OPEN):
-                left = _sent(steps, await _ended(asyncio.ensure_future(ask(left))))
+                left = _sent(steps, await _ended(asyncio.ensure_future(_ask(store, left))))
             if isinstance(left, ProviderExecutionResult):
                 work.told(left)
         raise
