@@ -11,6 +11,7 @@ from django.test import Client
 from playwright.sync_api import Page, expect
 
 from engines import pipelines, transactions
+from ergon_site.access.database import clock
 from ergon_site.access.database.clock import database_time
 from ergon_site.access.models import AcknowledgedItem
 from providers.models import Gate
@@ -91,3 +92,12 @@ def test_an_override_ends_when_its_author_said_whatever_the_web_servers_clock_sa
     gate.refresh_from_db()
     assert gate.override == "open"
     assert abs(gate.override_until - until.timestamp()) < 60  # type: ignore[operator]
+
+
+@pytest.mark.django_db
+def test_pages_count_on_for_a_minute_and_then_ask_the_database_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = database_time() - 6 * WRONG
+    clock.note(wrong)
+    assert wrong <= clock.page_time() < wrong + WRONG
+    monkeypatch.setattr(clock, "KEPT_FOR", 0.0)
+    assert abs(clock.page_time() - database_time()) < WRONG

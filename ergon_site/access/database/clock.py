@@ -8,6 +8,8 @@ from django.db import connection
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
+# Seconds. The database's clock may be set as well, and a connection is kept for weeks.
+KEPT_FOR = 60.0
 # What the database told last, and when, by a clock that nobody sets.
 _told: tuple[datetime, float] | None = None
 
@@ -28,12 +30,11 @@ def note(told: datetime) -> datetime:
 
 
 def page_time() -> datetime:
-    """The database's time for pages, without a statement: counted on from what it told last."""
+    """The database's time for pages, mostly without a statement: counted on from what it told last."""
     if connection.vendor != "postgresql":
         return timezone.now()
-    if _told is None:
-        return database_time()
-    return _told[0] + timedelta(seconds=time.monotonic() - _told[1])
+    passed = KEPT_FOR if _told is None else time.monotonic() - _told[1]
+    return database_time() if _told is None or passed >= KEPT_FOR else _told[0] + timedelta(seconds=passed)
 
 
 def as_time(value: Any) -> datetime:
