@@ -28,8 +28,13 @@ class Settlement(NamedTuple):
 
 
 @retry_conflicts
-def settle(settlements: Sequence[Settlement], *, worker: int | None = None) -> list[LeasedTransaction]:
-    """Write down how transactions ended; those whose lease was lost, which keep whatever has become of them."""
+def settle(
+    settlements: Sequence[Settlement], *, worker: int | None = None, is_own: bool = False
+) -> list[LeasedTransaction]:
+    """Write down how transactions ended; those whose lease was lost, which keep whatever has become of them.
+
+    `is_own` says that this thread's connection serves for little else, and is in no transaction.
+    """
     if not settlements:
         return []
     now = time.monotonic()
@@ -37,7 +42,7 @@ def settle(settlements: Sequence[Settlement], *, worker: int | None = None) -> l
     records = f"[{','.join(_record(one) for one in ordered)}]"
     attempts, is_noted = _attempts(ordered, now), _is_noted(ordered)
     if not any(isinstance(one.outcome, Failure) for one in ordered):
-        settled = statements().settle(records, attempts, worker, is_noted=is_noted)
+        settled = statements().settle(records, attempts, worker, is_noted=is_noted, is_own=is_own)
     else:
         with transaction.atomic():
             settled = statements().settle(records, attempts, worker, is_noted=is_noted)

@@ -196,7 +196,7 @@ class Completer:
             batch = [one for one in batch if not one.transaction.lease.is_lost]
         later = [one for one in batch if isinstance(one.outcome, Later)]
         if not later:
-            return lost + transactions.settle(batch, worker=self._worker)
+            return lost + transactions.settle(batch, worker=self._worker, is_own=True)
         ended = [one for one in batch if not isinstance(one.outcome, Later)]
         with transaction.atomic():
             stale = transactions.settle(ended, worker=self._worker)

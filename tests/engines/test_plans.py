@@ -156,7 +156,10 @@ def test_a_plan_that_was_made_on_a_small_table_finds_each_row_by_its_key(rows: i
         cursor.execute(f"EXPLAIN (FORMAT JSON) {statement}", [pipeline.pk, pipeline.pk, 1, 30.0])
         key = "engines_transactionrecord_pkey"
         (updated,) = [node for node in nodes(cursor.fetchone()[0]) if node.get("Index Name") == key]
+        cursor.execute(f"EXPLAIN (FORMAT JSON) {postgresql.SETTLE}", STATEMENTS["settle"][1])
+        (settled,) = [node for node in nodes(cursor.fetchone()[0]) if node.get("Index Name") == key]
     assert updated["Index Cond"].startswith("(id = ANY")
+    assert settled["Index Cond"].startswith("(id = ANY")
 
 
 @pytest.mark.postgresql

@@ -95,20 +95,23 @@ _ATTEMPTS = """a AS (
   INSERT INTO engines_attempt (transaction_id, delivery, step, number, of_total, started_at, duration, outcome,
     category, error_type, message, traceback, policy_version, worker, trace_id)
   SELECT a.id, a.token, a.step, a.number, a.of_total, now() - a.age * interval '1 second', a.duration, a.outcome,
-    a.category, a.error_type, a.message, a.traceback, a.policy_version, %s, a.trace_id
+    a.category, a.error_type, a.message, a.traceback, a.policy_version, %s::bigint, a.trace_id
   FROM json_to_recordset(%s) AS a (id bigint, token bigint, step smallint, number int, of_total int, age float8,
     duration float8, outcome smallint, category smallint, error_type text, message text, traceback text,
     policy_version bigint, trace_id text)
   JOIN s ON s.id = a.id{conflict})"""
 # Attempts that were noted while the transaction ran are there already. Those of all others need not be looked for.
 _NOTED = " ON CONFLICT DO NOTHING"
+# Rows are found as in the claim, whatever plan is kept.
 _SETTLE = f"""
-WITH s AS (
+WITH u AS MATERIALIZED (
+  SELECT * FROM json_to_recordset(%s) AS u (id bigint, token bigint, owner bigint, state smallint, result jsonb,
+    error jsonb, category smallint)),
+s AS (
   UPDATE engines_transactionrecord t SET state = u.state, result = u.result, error = u.error, category = u.category,
     lease_owner = NULL, lease_expires_at = NULL, finished_at = now()
-  FROM json_to_recordset(%s) AS u (id bigint, token bigint, owner bigint, state smallint, result jsonb,
-    error jsonb, category smallint)
-  WHERE t.id = u.id AND t.fencing_token = u.token AND t.lease_owner + 0 = u.owner
+  FROM u WHERE t.id = ANY(ARRAY(SELECT id FROM u))
+    AND t.id = u.id AND t.fencing_token = u.token AND t.lease_owner + 0 = u.owner
   RETURNING t.id, t.pipeline_id, t.state, EXTRACT(epoch FROM now() - COALESCE(t.started_at, now())) AS seconds),
 {_ATTEMPTS},
 m AS (
@@ -260,7 +263,7 @@ def due(pipeline_ids: list[int]) -> set[int]:
 
 
 def _asking() -> Callable[[str, list[Any]], list[tuple[Any, ...]]]:
-    """The form of the claim for a dedicated connection: prepared, where that lasts and the session can be tuned."""
+    """The form of a statement for a dedicated connection: prepared, where that lasts and the session can be tuned."""
     connection.ensure_connection()
     if pooler.is_shared(connection):
         return _tuned_rows
@@ -279,8 +282,12 @@ def begin(record_id: int, token: int, owner: int) -> bool:
     return bool(_rows(BEGIN, [record_id, token, owner]))
 
 
-def settle(records: str, attempts: str, worker: int | None, *, is_noted: bool = False) -> set[int]:
-    return _ids(_rows(SETTLE_NOTED if is_noted else SETTLE, [records, worker, attempts, worker or 0]))
+def settle(
+    records: str, attempts: str, worker: int | None, *, is_noted: bool = False, is_own: bool = False
+) -> set[int]:
+    """`is_own`: as of a claim. To plan it takes a fifth of its time."""
+    ask = _asking() if is_own else _rows
+    return _ids(ask(SETTLE_NOTED if is_noted else SETTLE, [records, worker, attempts, worker or 0]))
 
 
 def postpone(records: str, attempts: str, worker: int | None, *, is_noted: bool = False) -> set[int]:

@@ -151,7 +151,7 @@ def begin(record_id: int, token: int, owner: int) -> bool:
 
 
 @transaction.atomic
-def settle(records: str, attempts: str, worker: int | None, *, is_noted: bool = False) -> set[int]:  # noqa: ARG001 (for PostgreSQL)
+def settle(records: str, attempts: str, worker: int | None, **_for_postgresql: Any) -> set[int]:
     now = timezone.now()
     ended: dict[int, list[tuple[int, float]]] = {}
     settled = set()
