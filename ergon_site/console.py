@@ -152,7 +152,8 @@ class Console(UnfoldAdminSite):
         self, request: HttpRequest, app_label: str, extra_context: dict[str, Any] | None = None
     ) -> TemplateResponse:
         title = {"title": apps.get_app_config(app_label).verbose_name}
-        return super().app_index(request, app_label, {**title, **(extra_context or {})})
+        page: TemplateResponse = super().app_index(request, app_label, {**title, **(extra_context or {})})
+        return page
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> Any:
         """Only where it is shown: with two addresses for each model it takes a third of a page's time."""

@@ -121,13 +121,15 @@ def outages(troubles: Sequence[Trouble]) -> list[Outage]:
 
 def tenants(now: datetime) -> QuerySet[Any, Any]:
     """The capabilities that were called last under accounts whose breaker is not closed, as rows for a union."""
-    shared = Gate.objects.alias(**health.conditions(now)).exclude(effective=BreakerState.CLOSED.value)
+    gates: QuerySet[Any] = Gate.objects.alias(**health.conditions(now))
+    shared = gates.exclude(effective=BreakerState.CLOSED.value)
     theirs = {"tenant_id": OuterRef("account"), "provider_name": OuterRef("provider_name"), "capability": EVERY}
     called = Gate.objects.exclude(capability=EVERY).filter(Exists(shared.filter(**theirs)))
     newest = called.order_by(F("decided_at").desc(nulls_last=True)).values("pk")[:MOST_LOOKS]
     row = Cast(JSONObject(**{name: name for name in (*Who._fields, "account")}), TextField())
     chosen: QuerySet[Any] = Gate.objects.filter(pk__in=newest).order_by()
-    return chosen.annotate(kind=Value("tenant"), row=row).values_list("kind", "pk", "row")
+    rows: QuerySet[Any, Any] = chosen.annotate(kind=Value("tenant"), row=row).values_list("kind", "pk", "row")
+    return rows
 
 
 def blocked(

@@ -49,7 +49,7 @@ def test_a_browser_whose_clock_is_wrong_or_is_set_shows_the_same_ages_and_goes_o
 @pytest.fixture(params=["+10m", "-10m"])
 def wrong_site(request: pytest.FixtureRequest, site: Site) -> Iterator[Site]:
     """A web server on a host whose clock is wrong."""
-    with serve(**wrong_clock(request.param)) as served:
+    with serve(None, **wrong_clock(request.param)) as served:
         yield served
 
 

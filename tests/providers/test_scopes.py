@@ -13,7 +13,7 @@ from ergon_site.access import clients
 from ergon_site.access.clients import Grant
 from ergon_site.access.database import pooler
 from ergon_site.access.database.clock import database_time
-from ergon_site.dashboard import providers as dashboard
+from ergon_site.dashboard import breakers, providers as dashboard
 from providers import BreakerPolicy, ProviderRateLimitError, QuotaState, RetryPolicy, calls
 from providers.core.errors import ProviderConnectionError, ProviderQuotaExceededError, ProviderUsageError
 from providers.core.exchange import Who
@@ -240,7 +240,8 @@ def test_changes_of_an_account_are_events_of_its_own() -> None:
 def test_the_attention_list_names_the_account() -> None:
     calls.force_open(ACCOUNT, by="ada", reason="down")
     now = database_time()
-    [one] = dashboard.items(dashboard.troubles([row for *_, row in dashboard.rows(now)], now))
+    found = breakers.outages(dashboard.troubles([row for *_, row in dashboard.rows(now)], now))
+    [one] = dashboard.items(found, is_capped=False)
     assert one.title.startswith("rank of all tenants: forced open")
     assert one.detail.startswith("All that share the account.")
 

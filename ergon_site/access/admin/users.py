@@ -50,6 +50,7 @@ class UsersPage(ListPage, UserAdmin):
 
     view_right = edit_right = Right.ADMINISTER
     new_title = "New user"
+    actions = None
     found_by = "username"
     form = UserForm
     add_form = UserCreationForm

@@ -39,12 +39,12 @@ def conditional(view: View) -> View:
         response = view(request, *args, **options)
         if not is_fragment(request) or response.status_code != HTTPStatus.OK or response.streaming:
             return response
-        now = page_time().isoformat()
+        response.headers[TIME] = page_time().isoformat()
         shown = READ_AT.sub(rb"\1", response.content)
         response.headers["ETag"] = quote_etag(blake2b(shown, digest_size=16).hexdigest())
         patch_vary_headers(response, [REFRESH])
-        answered = get_conditional_response(request, etag=response.headers["ETag"], response=response)
-        answered.headers[TIME] = now
+        answered: Any = get_conditional_response(request, etag=response.headers["ETag"], response=response)
+        answered.headers[TIME] = response.headers[TIME]  # also of a 304, which keeps few of them
         return answered
 
     return answer
