@@ -1,5 +1,6 @@
 """Error pages inside the console's shell: the menu stays, also beside the admin of another project."""
 
+import logging
 from collections.abc import Callable
 from functools import wraps
 from http import HTTPStatus
@@ -17,7 +18,10 @@ from django.utils.log import log_response
 from rest_framework.views import set_rollback
 
 from ergon_site.access.core.roles import Right
+from ergon_site.access.database import refusals
 from ergon_site.console_templates import rendered
+
+logger = logging.getLogger(__name__)
 
 TEXTS = {
     HTTPStatus.BAD_REQUEST: ("Bad request", "This address or form has a value that the page cannot use."),
@@ -27,7 +31,15 @@ TEXTS = {
         "Something went wrong",
         "An unexpected error occurred and was logged. Try again in a moment.",
     ),
+    HTTPStatus.SERVICE_UNAVAILABLE: (
+        "Not available",
+        "The database is busy or does not answer. Try again in a moment.",
+    ),
 }
+NO_CHANGES = (
+    "Nothing was changed",
+    "The database takes no changes: it is read-only, or its disk is full. Pages can be read meanwhile.",
+)
 STATUSES: dict[type[Exception], HTTPStatus] = {
     BadRequest: HTTPStatus.BAD_REQUEST,
     PermissionDenied: HTTPStatus.FORBIDDEN,
@@ -71,7 +83,12 @@ def in_shell(site: AdminSite, view: Callable[..., HttpResponseBase]) -> Callable
             if settings.DEBUG or settings.DEBUG_PROPAGATE_EXCEPTIONS:
                 raise
             status = next((told for kind, told in STATUSES.items() if isinstance(error, kind)), None)
-            shown = _unexpected(site, request, error) if status is None else _page(site, request, status)
+            if status is not None:
+                shown = _page(site, request, TEXTS[status], status)
+            elif refusals.is_unavailable(error):
+                shown = _unavailable(site, request, error)
+            else:
+                shown = _unexpected(site, request, error)
             # An answer, in place of an exception, would commit what a project's ATOMIC_REQUESTS has begun.
             set_rollback()
             return shown
@@ -82,9 +99,17 @@ def in_shell(site: AdminSite, view: Callable[..., HttpResponseBase]) -> Callable
 def _unexpected(site: AdminSite, request: HttpRequest, error: Exception) -> HttpResponse:
     """Reported as Django reports what leaves a view, and a page that does not ask the database."""
     got_request_exception.send(sender=None, request=request)
-    shown = _page(site, _without_database(request), HTTPStatus.INTERNAL_SERVER_ERROR)
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    shown = _page(site, _without_database(request), TEXTS[status], status)
     log_response("%s: %s", shown.reason_phrase, request.path, response=shown, request=request, exception=error)
     return shown
+
+
+def _unavailable(site: AdminSite, request: HttpRequest, error: Exception) -> HttpResponse:
+    logger.warning("The database did not carry out a request", exc_info=error)
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    told = NO_CHANGES if refusals.takes_no_changes(error) else TEXTS[status]
+    return _page(site, _without_database(request), told, status)
 
 
 def _without_database(request: HttpRequest) -> HttpRequest:
@@ -96,7 +121,7 @@ def _without_database(request: HttpRequest) -> HttpRequest:
 
 
 @rendered
-def _page(site: AdminSite, request: HttpRequest, status: HTTPStatus) -> HttpResponse:
-    title, text = TEXTS[status]
+def _page(site: AdminSite, request: HttpRequest, told: tuple[str, str], status: HTTPStatus) -> HttpResponse:
+    title, text = told
     context = {**site.each_context(request), "title": title, "text": text}
     return TemplateResponse(request, "console/error.html", context, status=status)

@@ -13,11 +13,14 @@ from django.conf import settings
 from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.middleware import AuthenticationMiddleware
 from django.contrib.messages.middleware import MessageMiddleware
+from django.contrib.sessions.exceptions import SessionInterrupted
 from django.contrib.sessions.middleware import SessionMiddleware
+from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
 from django.utils.deprecation import MiddlewareMixin
 
+from ergon_site.access.database import refusals
 from ergon_site.access.telemetry import api_duration
 
 Handler = Callable[[HttpRequest], HttpResponse]
@@ -68,7 +71,15 @@ class _ForPeople(MiddlewareMixin):
         return super().__call__(request)
 
 
-class Sessions(_ForPeople, SessionMiddleware): ...
+class Sessions(_ForPeople, SessionMiddleware):
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        """Also a page that was read while the database takes no changes: its session is renewed another time."""
+        try:
+            return super().process_response(request, response)
+        except (DatabaseError, SessionInterrupted) as error:  # Django takes it for a session that was deleted
+            if not refusals.takes_no_changes(error):
+                raise
+            return response
 
 
 class Authentication(_ForPeople, AuthenticationMiddleware): ...

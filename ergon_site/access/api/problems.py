@@ -6,18 +6,20 @@ from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import PermissionDenied as DjangoPermissionDenied, RequestDataTooBig
-from django.db import OperationalError
+from django.db import DatabaseError, InterfaceError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from django.views import defaults
 from rest_framework import exceptions
 
 from ergon_site.access.core.texts import sentence
+from ergon_site.access.database import refusals
 from ergon_site.access.idempotency import InFlightError, KeyReusedError
 from ergon_site.access.policies.errors import StalePolicyError
 
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
+NO_CHANGES = "The database takes no changes: it is read-only, or its disk is full."
 OUR_CODES = {
     "not_authenticated": "unauthenticated",
     "authentication_failed": "unauthenticated",
@@ -107,10 +109,11 @@ def _translated(error: Exception) -> Exception:
             return PayloadTooLarge()
         case UnreadablePostError():
             return exceptions.ParseError("The body ended too early.")
-        case OperationalError():
+        case DatabaseError() | InterfaceError() if refusals.is_unavailable(error):
             # A lost connection, a deadlock, a lock that took too long: no fault of the request, and it passes.
             logger.warning("The database did not carry out a request", exc_info=error)
-            detail = "The database is busy or unavailable: try again."
+            is_full = refusals.takes_no_changes(error)
+            detail = NO_CHANGES if is_full else "The database is busy or unavailable: try again."
             return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", detail, headers={"Retry-After": "1"})
         case KeyReusedError():
             return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, error.code, "This key was used for another request.")

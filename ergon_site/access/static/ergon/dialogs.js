@@ -34,9 +34,9 @@ modal.addEventListener("close", () => {
 function tell({ detail }) {
   const place = modal.querySelector("[data-failed]");
   if (!place) return location.assign(detail.pathInfo.finalRequestPath);
-  place.textContent = detail.xhr.status
-    ? `Not done: the server answered ${detail.xhr.status}. Try again.`
-    : "Not done: the server cannot be reached. Try again.";
+  const answer = new DOMParser().parseFromString(detail.xhr.responseText, "text/html");
+  const said = answer.querySelector("[data-error]")?.textContent ?? `The server answered ${detail.xhr.status}. Try again.`;
+  place.textContent = `Not done. ${detail.xhr.status ? said : "The server cannot be reached. Try again."}`;
   place.hidden = false;
 }
 
