@@ -13,6 +13,7 @@ from ergon_site.access.console.states import tag as tag  # noqa: PLC0414 (a cell
 from ergon_site.access.core.durations import exact_span
 
 LONGEST_TITLE = 500
+LONGEST_ID, ID_START, ID_END = 36, 20, 12
 FULL = 100.0
 UNKNOWN = "–"
 UNITS = ("KiB", "MiB", "GiB", "TiB")
@@ -45,8 +46,10 @@ def two_lines(text: object, small: object) -> str:
 
 
 def identifier(text: str) -> str:
-    """An id: on one line if it is as long as ids usually are."""
-    return format_html('<span class="ergon-id">{}</span>', text)
+    """An id. One that is longer than a UUID is shortened in the middle; pointed at and copied it is whole."""
+    if len(text) <= LONGEST_ID:
+        return format_html('<span class="ergon-id">{}</span>', text)
+    return format_html('<span class="ergon-id" title="{}">{}…{}</span>', text, text[:ID_START], text[-ID_END:])
 
 
 def unbroken(text: object) -> str:

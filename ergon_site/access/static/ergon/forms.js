@@ -30,6 +30,16 @@ document.addEventListener("DOMContentLoaded", () => {
   for (const button of document.querySelectorAll("[data-copy]")) button.hidden = false;
 });
 
+// Ids that are shortened in a table are copied whole.
+document.addEventListener("copy", (event) => {
+  const selection = getSelection();
+  const ids = [...document.querySelectorAll(".ergon-id[title]")].filter((one) => selection.containsNode(one, true));
+  const whole = ids.reduce((text, one) => text.replace(one.textContent, () => one.title), selection.toString());
+  if (whole === selection.toString()) return;
+  event.clipboardData.setData("text/plain", whole);
+  event.preventDefault();
+});
+
 // A rehearsal that nobody waits for is cancelled when its page is left, by the time at which this page asked for it: a
 // page that has asked for the same one since goes on waiting.
 document.addEventListener("DOMContentLoaded", () => {
