@@ -91,6 +91,7 @@ def test_empty_lists_say_what_would_fill_them(browse: Client) -> None:
         text = records.read(browse, f"{FACTS}{name}/")
         assert " yet</h2>" in text
         assert words in text
+    assert "create a boundary first" in records.read(browse, f"{FACTS}consumer/add/")
 
 
 def test_a_boundary_tells_gate_backlog_frontier_and_fill(browse: Client, boundary: Boundary) -> None:

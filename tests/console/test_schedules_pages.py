@@ -73,7 +73,12 @@ def test_a_run_that_nobody_fired_is_marked(browse: Client, schedule: Schedule) -
     assert "has not started yet" in browse.get(address(schedule)).content.decode()
 
 
+def test_without_a_pipeline_the_form_says_what_to_create_first(browse: Client) -> None:
+    assert "create a pipeline first" in browse.get("/admin/engines/schedule/add/").content.decode()
+
+
 def test_a_schedule_is_made(browse: Client, schedule: Schedule) -> None:
+    assert "first.</p>" not in browse.get("/admin/engines/schedule/add/").content.decode()
     answer = browse.post("/admin/engines/schedule/add/", form())
     made = Schedule.objects.get(name="hourly")
     assert answer.headers["Location"] == address(made)

@@ -87,6 +87,7 @@ def test_the_form_of_a_new_row_has_the_name_of_the_button_that_leads_to_it(
     page = browse.get(f"/admin/{place}/add/").text
     assert f"<title>{name} | Ergon</title>" in " ".join(page.split()).replace("> ", ">").replace(" <", "<")
     assert f'tracking-tight">{name}</span>' in page
+    assert "Save and" not in page
 
 
 @pytest.mark.parametrize(("place", "name"), [("engines", "Engines"), ("access", "Access"), ("auth", "Access")])

@@ -38,6 +38,18 @@ class ListPage(ConsolePage):
         response: HttpResponse = super().add_view(request, form_url, named)
         return response
 
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        one_button = {"show_save_and_add_another": False, "show_save_and_continue": False}
+        shown = {**one_button, **(extra_context or {})}
+        response: HttpResponse = super().changeform_view(request, object_id, form_url, shown)
+        return response
+
 
 class DetailPage(ListPage):
     """A list, for each row a page made from `detail_template` instead of a form on its columns, and a form of new rows.
