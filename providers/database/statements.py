@@ -45,10 +45,9 @@ SELECT t.attempts + {{calls}} AS attempts,
   CAST(t.successes + {{calls}} AS double precision) / (t.attempts + {{calls}}) AS success,
   CAST(t.successful_executions + {{calls}} AS double precision) / (t.executions + {{calls}}) AS execution,
   (SELECT CAST(round(CAST({SMALLEST} * power({GROWTH}, bucket - 0.5) AS numeric), 3) AS double precision)
-    FROM (SELECT bucket, sum(calls) OVER (ORDER BY bucket) AS seen, sum(calls) OVER () AS total
-      FROM (SELECT CAST(key AS bigint) AS bucket, sum(CAST(value AS bigint)) AS calls
-        FROM unnest(t.histograms || {{buckets}}) AS one (buckets), jsonb_each_text(one.buckets) GROUP BY 1) AS summed
-    ) AS ranked WHERE seen >= GREATEST(1, ceil({P95} * total - 1e-9)) ORDER BY bucket LIMIT 1) AS p95
+    FROM (SELECT CAST(key AS bigint) AS bucket, sum(CAST(value AS integer)) OVER (ORDER BY CAST(key AS bigint)) AS seen
+      FROM unnest(t.histograms || {{buckets}}) AS one (buckets), jsonb_each_text(one.buckets)) AS ranked
+    WHERE seen >= GREATEST(1, ceil({P95} * (t.attempts + {{calls}}) - 1e-9)) ORDER BY bucket LIMIT 1) AS p95
 FROM (
   SELECT COALESCE(sum(m.attempts), 0) AS attempts, COALESCE(sum(m.successes), 0) AS successes,
     COALESCE(sum(m.executions), 0) AS executions, COALESCE(sum(m.successful_executions), 0) AS successful_executions,
