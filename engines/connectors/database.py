@@ -52,12 +52,24 @@ class DatabaseConnector(PipelineConnector):
         self._retry = DatabaseRetry(f"claim from {self.pipeline.name}", borrow=heartbeat.connections.borrow)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ergon-claimer")  # for event loops, which must not wait
         self._done = self._batches = 0
+        self._has_looked = self._is_look_shared = False
 
     def _fetch(self, size: int, _extra: dict[str, Any]) -> list[LeasedTransaction]:
+        if self._shares_first_look():
+            return []
         self._heartbeat.poller.end(self.pipeline.pk)
         wanted = self._pace.wanted(size, done=self._done, now=time.monotonic())
         batch = self._retry.wait_out(lambda: self._lease(wanted)) or []
         return self._heartbeat.hold(batch)
+
+    def _shares_first_look(self) -> bool:
+        """Whether the poller looks first, for all pipelines of the process at once: most may have no work."""
+        if not self._has_looked:
+            is_streaming = getattr(self._in_force[0].loop, "streaming", False)
+            self._has_looked = True
+            self._is_look_shared = is_streaming and self._heartbeat.has_many_pipelines and self.starts_left() is None
+            return self._is_look_shared
+        return False
 
     def dispatch_transactions(self, given: Sequence[Transaction]) -> int:
         with self._heartbeat.connections.borrow():
@@ -132,10 +144,13 @@ class DatabaseConnector(PipelineConnector):
         if self.starts_left() is not None:
             return seconds
         empty_queue = getattr(self._in_force[0].loop, "empty_queue", None)
-        self._heartbeat.poller.expect(self.pipeline.pk, seconds, empty_queue)
+        self._heartbeat.poller.expect(self.pipeline.pk, seconds, empty_queue, is_urgent=self._is_look_shared)
+        self._is_look_shared = False
         return DEPTH_EVERY if telemetry.is_metering() else None
 
     async def _fetch_async(self, size: int, extra: dict[str, Any]) -> list[LeasedTransaction]:
+        if self._shares_first_look():
+            return []
         return await self._call_async(self._fetch, size, extra)  # type: ignore[no-any-return]
 
     async def begin_async(self, transaction: Transaction) -> bool:

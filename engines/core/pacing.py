@@ -57,10 +57,14 @@ class Polls:
     def __contains__(self, key: int) -> bool:
         return key in self._polls
 
-    def expect(self, key: int, now: float, wait: float, *, growth: float, most: float) -> None:
-        """Look after so many seconds, and after waits that grow as long as there is nothing."""
+    def expect(
+        self, key: int, now: float, wait: float, *, growth: float, most: float, is_urgent: bool = False
+    ) -> float:
+        """Look after so many seconds, or very soon, and after waits that grow as long as there is nothing; when."""
         wait = max(LEAST, min(wait, most))
-        self._polls[key] = _Poll(now + wait, wait, growth, most)
+        at = now + (LEAST if is_urgent else wait)
+        self._polls[key] = _Poll(at, wait, growth, most)
+        return at
 
     def expect_by(self, key: int, moment: float) -> None:
         """Whoever waits is looked for at that moment at the latest."""

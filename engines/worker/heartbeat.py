@@ -46,6 +46,7 @@ class Heartbeat:
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         self._pipelines = list(pipelines)
+        self.has_many_pipelines = len(self._pipelines) > 1
         self._abandoned, self._executors, self._is_wanted = abandoned, executors, is_wanted
         self._held: dict[int, LeasedTransaction] = {}
         # Leases that were held when the database came back from its last outage.

@@ -43,6 +43,7 @@ class Poller:
         self._is_over = False
         self._retry = DatabaseRetry("look for work", borrow=borrow, on_return=self.hurry)
         self._said = ""
+        self._sleeps_until = math.inf
         self._thread: threading.Thread | None = None
         self.longest_wait = math.inf
 
@@ -60,17 +61,18 @@ class Poller:
             else:
                 self._callbacks[pipeline_id] = callback
 
-    def expect(self, pipeline_id: int, seconds: float, empty_queue: EmptyQueuePolicy | None) -> None:
-        """The loop of a pipeline waits: look for it after so many seconds, and then by its policy."""
+    def expect(
+        self, pipeline_id: int, seconds: float, empty_queue: EmptyQueuePolicy | None, *, is_urgent: bool = False
+    ) -> None:
+        """The loop of a pipeline waits: look for it after so many seconds, or very soon; and then by its policy."""
         growth, cap = (empty_queue.backoff_multiplier, empty_queue.backoff_cap) if empty_queue else (1.0, 0.0)
         with self._changed:
             if self._thread is None and not self._is_over:
                 self._thread = threading.Thread(target=self._run, name="ergon-poller", daemon=True)
                 self._thread.start()
-            before = self._polls.next_at()
-            most = min(cap or math.inf, self.longest_wait)
-            self._polls.expect(pipeline_id, time.monotonic(), seconds, growth=growth, most=most)
-            if self._polls.next_at() < before:
+            now, most = time.monotonic(), min(cap or math.inf, self.longest_wait)
+            at = self._polls.expect(pipeline_id, now, seconds, growth=growth, most=most, is_urgent=is_urgent)
+            if at < self._sleeps_until:
                 self._changed.notify_all()
 
     def remind(self, pipeline_id: int, moment: float) -> None:
@@ -148,6 +150,7 @@ class Poller:
                 now = time.monotonic()
                 if waiting := self._polls.take(now):
                     return waiting
-                left = self._polls.next_at() - now
+                self._sleeps_until = self._polls.next_at()
+                left = self._sleeps_until - now
                 self._changed.wait(None if left == math.inf else min(left, threading.TIMEOUT_MAX))
         return None

@@ -87,3 +87,10 @@ def test_a_moment_at_which_there_is_work_comes_before_the_next_look() -> None:
     assert polls.next_at() == 0.5
     assert polls.take(0.5) == [7]
     assert polls.next_at() == 10.5
+
+
+def test_an_urgent_look_is_made_very_soon_and_the_next_ones_after_the_usual_wait() -> None:
+    polls = Polls()
+    assert polls.expect(7, 10.0, 5.0, growth=1.0, most=60.0, is_urgent=True) == 10.0 + LEAST
+    assert polls.take(10.0 + LEAST) == [7]
+    assert polls.next_at() == 15.0 + LEAST
