@@ -12,7 +12,6 @@ from typing import Any
 from django.core.management.base import OutputWrapper
 from django.db import connection
 
-from engines import policies
 from engines.models import Pipeline
 from engines.worker.process import WorkerProcess
 from ergon_site.access.cli import progress, tables
@@ -37,7 +36,7 @@ def banner(command: str, pipelines: Sequence[Pipeline], *, concurrency: int | No
     headings = ["pipeline", "runs", "connector", "concurrency", "policy"]
     rows = []
     for pipeline in pipelines:
-        policy: Any = policies.in_force(pipeline.policy_id).policy
+        policy: Any = pipeline.policy.in_force.policy
         active = pipeline.policy.active
         version = f" v{active.number}" if active else ""
         runs = f"task {pipeline.task}" if pipeline.task else f"executor {pipeline.executor}"
