@@ -188,7 +188,16 @@ def test_a_worker_that_is_stopped_while_its_database_is_silent_says_that_nothing
         assert (last["event"], last["given_back"], last["code"]) == ("stopped", 0, 69)
 
 
-def test_whoever_submits_to_a_silent_database_is_told(scene: Callable[..., Scene]) -> None:
+# The second is more than a connection takes up before the server reads.
+SUBMITS = {
+    "one": "transactions.submit('orders', {}, id='a')",
+    "many": "transactions.submit_many('orders',"
+    " ({'id': f'a{n or str()}', 'payload': 'x' * 20_000} for n in range(1_200)))",
+}
+
+
+@pytest.mark.parametrize("submit", SUBMITS.values(), ids=list(SUBMITS))
+def test_whoever_submits_to_a_silent_database_is_told(scene: Callable[..., Scene], submit: str) -> None:
     """Whether it was kept is not known then: a server that wakes reads what had been sent to it."""
     at = scene(count=1)
     url = at.url
@@ -200,7 +209,7 @@ def test_whoever_submits_to_a_silent_database_is_told(scene: Callable[..., Scene
         "print('connected', flush=True)\n"
         "input()\n"
         "try:\n"
-        "    transactions.submit('orders', {}, id='a')\n"
+        f"    {submit}\n"
         "except Exception as error:\n"
         "    print(type(error).__name__, flush=True)\n"
     )
