@@ -68,15 +68,24 @@ def test_errors_are_pages_of_the_console_with_its_menu(browse: Client, hire: Cal
     assert 'href="/admin/engines/transactionrecord/"' in refused.content.decode()
 
 
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [(KeyError, 500, "Something went wrong"), (OperationalError, 503, "The database is busy or does not answer.")],
+)
 def test_an_unexpected_error_is_a_page_that_asks_the_database_for_nothing(
-    browse: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    browse: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: type[Exception],
+    status: int,
+    said: str,
 ) -> None:
     statements: list[str] = []
 
     def break_down(*_: object) -> None:
         connection.execute_wrappers.append(lambda _, sql, *__: statements.append(sql))
         msg = "password=hunter2"
-        raise OperationalError(msg)
+        raise error(msg)
 
     # A database that fails in the middle of a page cannot be had on demand.
     monkeypatch.setattr(PipelinesPage, "decorate", break_down)
@@ -86,9 +95,9 @@ def test_an_unexpected_error_is_a_page_that_asks_the_database_for_nothing(
     finally:
         connection.execute_wrappers.clear()
     page = answer.content.decode()
-    assert (answer.status_code, statements) == (500, [])
+    assert (answer.status_code, statements) == (status, [])
     assert 'href="/admin/engines/transactionrecord/"' in page
-    assert "Something went wrong" in page
+    assert said in page
     assert "hunter2" not in page
     assert any(record.exc_info and "hunter2" in str(record.exc_info[1]) for record in caplog.records)
 
