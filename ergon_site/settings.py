@@ -84,8 +84,7 @@ if ERGON_CERTIFICATE_HEADER and not ERGON_TRUSTED_PROXIES:
     refuse("ERGON_TRUSTED_PROXIES", "is required with ERGON_CERTIFICATE_HEADER: anybody can send a header")
 ERGON_LOGIN_FAILURES = read("ERGON_LOGIN_FAILURES", environment.whole, default="10")
 ERGON_LOGIN_LOCKOUT = read("ERGON_LOGIN_LOCKOUT", environment.seconds, default="900")
-# Of code whose release nobody names, the version of Ergon is known.
-ERGON_RELEASE = read("ERGON_RELEASE", environment.release) or f"Ergon {__version__}"
+ERGON_RELEASE = read("ERGON_RELEASE", environment.release, default=f"Ergon {__version__}")
 ERGON_TRACE_URL = read("ERGON_TRACE_URL", environment.trace_url)
 
 # Security

@@ -34,7 +34,13 @@ from engines.transactions.errors import (
 )
 from engines.transactions.leases import Lease as Lease, LeasedTransaction as LeasedTransaction
 from engines.transactions.pruning import MOST_COUNTED as MOST_COUNTED, prunable as prunable, prune as prune
-from engines.transactions.settling import Settlement as Settlement, note as note, postpone as postpone, settle as settle
+from engines.transactions.settling import (
+    Settlement as Settlement,
+    make_ready as make_ready,
+    note as note,
+    postpone as postpone,
+    settle as settle,
+)
 from engines.transactions.submitting import (
     Draft as Draft,
     Submitted as Submitted,

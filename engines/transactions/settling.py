@@ -1,4 +1,4 @@
-"""VERBS: settle, postpone, note. Outcomes and attempts in batches; what has lost its lease changes nothing."""
+"""VERBS: settle, postpone, note, make_ready. Outcomes and attempts in batches; a lost lease changes nothing."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -25,6 +25,11 @@ class Settlement(NamedTuple):
 
     transaction: LeasedTransaction
     outcome: Outcome
+
+
+def make_ready() -> None:
+    """Connect, and prepare this thread's connection for settlements and claims."""
+    statements().make_ready()
 
 
 @retry_conflicts

@@ -132,7 +132,7 @@ class Completer:
 
     def _run(self) -> None:
         try:
-            self._retry.wait_out(connection.ensure_connection)
+            self._retry.wait_out(transactions.make_ready)
             self.is_connected.set()
             self._work()
         except Exception as error:  # noqa: BLE001 (told to whoever brings the next outcome)

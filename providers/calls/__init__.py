@@ -27,12 +27,12 @@ from providers.calls.overrides import (
     reset as reset,
     set_quota as set_quota,
 )
-from providers.calls.parameters import kept as kept
 from providers.calls.pruning import prune as prune, prune_old as prune_old
 from providers.calls.rating import rollup as rollup
 from providers.calls.settling import (
     claim as claim,
     give_up as give_up,
+    kept as kept,
     refuse as refuse,
     settle as settle,
     stand_in as stand_in,

@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 
 from ergon_site.access import audit
 from ergon_site.access.database.calls import retry_conflicts
-from providers.calls.parameters import kept
+from providers.calls.settling import kept
 from providers.core.exchange import CallRequest, Who
 from providers.core.steps import Cached
 from providers.database import admitting, sql

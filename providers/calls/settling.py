@@ -19,11 +19,13 @@ from django.db.models import Q
 
 from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.group_commit import Group
-from providers.calls import dead_letters, parameters, rating
+from providers.calls import dead_letters, rating
 from providers.core import histogram
-from providers.core.breaker import BreakerState
-from providers.core.exchange import CallRequest, Outcome, Source, Who
-from providers.core.gate import NOTHING, Admission, Decision
+from providers.core.breaker import BreakerPolicy, BreakerState, OpeningRules, Verdict
+from providers.core.errors import ProviderError
+from providers.core.exchange import SLACK, CallRequest, Outcome, Source, Who
+from providers.core.gate import NOTHING, Admission, Decision, Reservation, Scope
+from providers.core.request import storable, text_of
 from providers.core.steps import Busy, Claimed, GiveUp, Refuse, Replay, Settle, StandIn, Taken
 from providers.database import admitting, gates, group_settlement, settlements, sql, statements
 from providers.models import Gate, ProviderExecutionMetric
@@ -35,6 +37,9 @@ SKEW = timedelta(minutes=10)
 # Of so many capabilities this process remembers until when their rates will do. A wrong memory costs a statement.
 REMEMBERED = 10_000
 _rated_until: dict[Who, float] = {}
+
+# What an execution says of itself that made no attempt.
+NOT_CALLED = {"http_status": None, "lease": 0.0, "budget_ms": None}
 
 # Seconds. So long those who settle wait for others whose calls may end at once again.
 GATHER = 0.001
@@ -138,7 +143,7 @@ def _settle_by_one_statement(pairs: Sequence[tuple[CallRequest, Settle]]) -> lis
     of_gates: dict[Who, dict[str, Any]] = {}
     places: dict[int, int] = {}  # of each call that is among them, the number of its gate
     for place, (ticket, step) in enumerate(pairs):
-        given = parameters.settlement_of(ticket, step)
+        given = _settlement_of(ticket, step)
         gate = of_gates.get(ticket.who)
         if gate is None:
             gate = of_gates[ticket.who] = {name: given[name] for name in OF_GATE}
@@ -190,9 +195,123 @@ def _settle_again(ticket: CallRequest, step: Settle) -> Seen:
     return Seen(decision, gate_id, 0.0, None, 0, is_rated=False)
 
 
+def _settlement_of(ticket: CallRequest, step: Settle) -> dict[str, Any]:
+    """What a settlement is given."""
+    policy, is_success = ticket.policy, step.outcome is Outcome.SUCCESS
+    return {
+        **_given(ticket, step.attempt, step.error, step.outcome, step.refund),
+        **_returned(ticket, step),
+        "http_status": step.http_status,
+        "lease": max(policy.idempotency_lease, step.lasts + SLACK),
+        "duration_ms": round(step.duration * 1000, 3),
+        "budget_ms": None if step.budget is None else max(0.0, round(step.budget * 1000, 3)),
+        "bucket": str(histogram.bucket_of(step.duration * 1000)),
+        "is_success": int(is_success),
+        "wants_retry": int(step.wants_retry),
+        "returns_if_shut": int(step.returns_if_shut),
+        "place": step.admission.place,
+        "refunds_retry": int(step.refunds_retry),
+        "capacity": policy.budget.capacity,
+        "earned": policy.budget.earned_by_success,
+        "failure_threshold": policy.breaker.failure_threshold,
+        "success_threshold": policy.breaker.success_threshold,
+        "open_cooldown_seconds": policy.breaker.open_cooldown_seconds,
+        "why": _why(step.error, policy.breaker),
+        **rates(policy.opening, step.duration),
+        "claim_state": (ClaimState.SUCCEEDED if is_success else ClaimState.FAILED).value,
+        "answer": kept(step.payload) if is_success and ticket.token else None,
+    }
+
+
+def _given(
+    ticket: CallRequest, attempt: int, error: ProviderError | None, outcome: Outcome, refund: Reservation
+) -> dict[str, Any]:
+    """What every outcome is given: the call, its attempt and what is given back."""
+    context, policy = ticket.context, ticket.policy
+    account = refund.account or NOTHING
+    return {
+        **admitting.named(ticket.who),
+        "account": ticket.account,
+        "task_execution": context.task_execution_id,
+        "operation": ticket.operation,
+        "key": ticket.key,
+        "correlation": context.correlation_id,
+        "attempt": attempt,
+        # Of a task that comes back, attempts are counted by whoever reschedules it.
+        "max_attempts": policy.retry.max_attempts,
+        "outcome": outcome.value,
+        "reason": None if error is None else error.reason_code,
+        "retryable": error is not None and error.retryable,
+        "policy_version": ticket.policy_version,
+        "source": Source.PROVIDER.value,
+        "call": ticket.call_id,
+        "called_for": ticket.transaction_id,
+        "token": ticket.token,
+        "replay_for": policy.replay_for,
+        "refund": refund.amount,
+        "refund_start": refund.window_start,
+        "account_refund": account.amount,
+        "account_refund_start": account.window_start,
+    }
+
+
+def _returned(ticket: CallRequest, step: Settle) -> dict[str, Any]:
+    """What a call says of its gate, and of its account's if it passed two. Where nobody counts it, it is neutral."""
+    admission, account = step.admission, step.admission.account
+    if account is None:
+        return _part(admission, step.verdict, step.cooldown)
+    breaker, pause = scopes = Scope(ticket.policy.breaker_scope), Scope(ticket.policy.pause_scope)
+    counted = (step.verdict if breaker.has_tenant else Verdict.NEUTRAL, step.cooldown if pause.has_tenant else None)
+    shared = (step.verdict if breaker.has_account else Verdict.NEUTRAL, step.cooldown if pause.has_account else None)
+    return {
+        **_part(admission, *counted),
+        **{f"account_{name}": value for name, value in _part(account, *shared).items()},
+        **admitting.asks(*scopes),
+    }
+
+
+def _part(admission: Admission, verdict: Verdict, cooldown: float | None) -> dict[str, Any]:
+    return {
+        "verdict": verdict.value,
+        "generation": admission.permit.generation,
+        "probe": admission.permit.probe,
+        "reserved_in": admission.window_start,
+        "cooldown": cooldown,
+    }
+
+
+def _why(error: ProviderError | None, policy: BreakerPolicy) -> str:
+    """Why this settlement changes the gate, if it does."""
+    probes = policy.success_threshold
+    return f"{probes} probe{'' if probes == 1 else 's'} succeeded" if error is None else error.reason_code
+
+
+def rates(rules: OpeningRules, duration: float) -> dict[str, Any]:
+    """What the rules on rates are asked with; nothing without any."""
+    if not rules.are_used:
+        return {}
+    return {
+        "rate_by_time": int(rules.seconds is not None),
+        "rate_width": rules.width,
+        "failure_rate": rules.failure_rate,
+        "slow_rate": rules.slow_rate,
+        "minimum_calls": rules.minimum_calls,
+        "is_slow": int(duration >= rules.slow_after),
+        "is_shadow": int(rules.is_shadow),
+    }
+
+
+def kept(payload: Mapping[str, Any] | None) -> str:
+    """An answer as it is kept: what JSON does not know is kept as text."""
+    try:
+        return json.dumps(payload, default=text_of)
+    except Exception:  # noqa: BLE001 (names that are none, rings, values that cannot be asked: a success is kept anyway)
+        return json.dumps(storable(payload))
+
+
 @retry_conflicts
 def _settle(ticket: CallRequest, step: Settle) -> Seen:
-    given = parameters.settlement_of(ticket, step)
+    given = _settlement_of(ticket, step)
     kind = settlements.Kind(
         is_limited=any(one.window_start is not None for one in (step.admission, step.admission.account) if one),
         is_guarded=ticket.token is not None,
@@ -260,7 +379,7 @@ def _refuse(ticket: CallRequest, step: Refuse, admission: Admission | None) -> i
     is_accounts = is_spent and admission is not None and admission.is_refused_by_account
     refund = step.refund.account or NOTHING
     given = {
-        **parameters.given_of(ticket, step.attempt, step.error, step.outcome, step.refund),
+        **_given(ticket, step.attempt, step.error, step.outcome, step.refund),
         "http_status": step.error.http_status,
         "lease": 0.0,  # what is refused is not tried again
         "duration_ms": 0.0,
@@ -299,12 +418,12 @@ def stand_in(ticket: CallRequest, step: StandIn, *, is_repeat: bool = False) -> 
         return
     is_claimed = ticket.token is not None and step.source is Source.CACHE
     given = {
-        **parameters.given_of(ticket, step.attempt, step.error, Outcome.SUCCESS, NOTHING),
-        **parameters.NOT_CALLED,
+        **_given(ticket, step.attempt, step.error, Outcome.SUCCESS, NOTHING),
+        **NOT_CALLED,
         "duration_ms": round(step.duration * 1000, 3),
         "source": step.source.value,
         "claim_state": ClaimState.SUCCEEDED.value,
-        "answer": parameters.kept(step.payload) if is_claimed else None,
+        "answer": kept(step.payload) if is_claimed else None,
     }
     texts = settlements.stand_in_texts(sql.dialect(), step.source, is_claimed)
     with _together(Outcome.SUCCESS):
@@ -320,8 +439,8 @@ def give_up(ticket: CallRequest, step: GiveUp, *, is_repeat: bool = False) -> No
     if is_repeat and _is_noted(ticket, outcome=Outcome.DEAD_LETTER.value):
         return
     given = {
-        **parameters.given_of(ticket, step.attempt, step.error, Outcome.DEAD_LETTER, NOTHING),
-        **parameters.NOT_CALLED,
+        **_given(ticket, step.attempt, step.error, Outcome.DEAD_LETTER, NOTHING),
+        **NOT_CALLED,
         "duration_ms": 0.0,
     }
     sql.rows(statements.METRIC.format(gate=f"({gates.PLAIN_GATE}) AS g", **settlements.NO_RETRY), given)

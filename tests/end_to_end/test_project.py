@@ -83,6 +83,7 @@ import engines.conf, facts.conf, providers.conf, ergon_site.access.conf as acces
 from ergon_site import settings
 
 own = access.DEFAULTS | engines.conf.DEFAULTS | facts.conf.DEFAULTS | providers.conf.DEFAULTS
+del own["ERGON_RELEASE"]  # of a project's code, the version of Ergon says nothing
 read = {name: getattr(settings, name) for name in own if hasattr(settings, name)}
 print(len(read), {name: value for name, value in read.items() if value != own[name]})
 """

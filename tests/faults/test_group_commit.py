@@ -176,6 +176,7 @@ def test_what_is_offered_is_taken_along_by_whoever_writes() -> None:
     assert [group.complete(ticket) for ticket in tickets] == [0, 1, 2]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of threads just begun or ended
 def test_everybody_is_written_once_whatever_breaks_them_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Callers that come and go, broken off at any moment: none is written twice, and none who stays is left out."""
     monkeypatch.setattr(threading, "excepthook", lambda _: None)  # of those who are broken off before or after

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from providers.calls import parameters
+from providers.calls import settling
 from providers.core.breaker import Breaker, BreakerPolicy, BreakerState, OpeningRules, Permit, Verdict
 from providers.core.gate import EVERY, NOTHING, Admission, Asked, Decision, Reservation, Scope
 from providers.core.limits import RateLimit
@@ -168,7 +168,7 @@ def call_in(result: Returned) -> dict[str, Any]:
         "failure_threshold": result.breaker.failure_threshold,
         "success_threshold": result.breaker.success_threshold,
         "open_cooldown_seconds": result.breaker.open_cooldown_seconds,
-        **parameters.rates(result.rules, math.inf if result.is_slow else 0.0),
+        **settling.rates(result.rules, math.inf if result.is_slow else 0.0),
     }
 
 

@@ -121,6 +121,6 @@ def test_rates_of_a_busy_capability_are_computed_once_a_second() -> None:
     ProviderHealthState.objects.update(rated_at=database_time().timestamp() + 30)  # long before a second is over
     one_by_one([success()])
     assert shown(WHO) == first
-    ProviderHealthState.objects.update(rated_at=database_time().timestamp() - 1)
+    ProviderHealthState.objects.update(rated_at=database_time().timestamp() - 2)  # SQLite rounds to milliseconds
     one_by_one([success()])
     assert shown(WHO)[-1] == FEW_ATTEMPTS + 3

@@ -9,7 +9,7 @@ from typing import Any
 from weakref import WeakSet
 
 import psycopg
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 
 from engines.transactions import payloads
 from engines.transactions.notifications import Notifier
@@ -264,15 +264,19 @@ def due(pipeline_ids: list[int]) -> set[int]:
 
 def _asking() -> Callable[[str, list[Any]], list[tuple[Any, ...]]]:
     """The form of a statement for a dedicated connection: prepared, where that lasts and the session can be tuned."""
+    make_ready()
+    return _own_rows if connection.connection in _tuned else _tuned_rows
+
+
+def make_ready() -> None:
+    """Connect, and tune the session unless a pooler shares it."""
     connection.ensure_connection()
-    if pooler.is_shared(connection):
-        return _tuned_rows
     raw: Any = connection.connection
-    if raw not in _tuned:
-        with connection.cursor() as cursor:
-            cursor.execute("; ".join(f"SET {name} = off" for name in TUNING))
-        _tuned.add(raw)
-    return _prepared
+    if raw in _tuned or pooler.is_shared(connection):
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("; ".join(f"SET {name} = off" for name in TUNING))
+    _tuned.add(raw)
 
 
 _tuned: WeakSet[Any] = WeakSet()
@@ -338,6 +342,16 @@ def _prepared(
     return pooler.carry_out(
         connection, lambda: _prepared_rows(statement, parameters, meanwhile), lambda: _rows(statement, parameters)
     )
+
+
+def _own_rows(statement: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
+    """The same, on a session that was found to be this process's own."""
+    try:
+        return _prepared_rows(statement, parameters, None)
+    except DatabaseError as error:
+        if not pooler.is_lost(error.__cause__):
+            raise
+    return _prepared(statement, parameters)
 
 
 def _prepared_rows(statement: str, parameters: list[Any], meanwhile: Callable[[], Any] | None) -> list[tuple[Any, ...]]:

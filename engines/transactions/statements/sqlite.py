@@ -150,6 +150,10 @@ def begin(record_id: int, token: int, owner: int) -> bool:
     return bool(_held({"id": record_id, "token": token, "owner": owner}).update(started_at=timezone.now()))
 
 
+def make_ready() -> None:
+    connection.ensure_connection()
+
+
 @transaction.atomic
 def settle(records: str, attempts: str, worker: int | None, **_for_postgresql: Any) -> set[int]:
     now = timezone.now()
