@@ -36,6 +36,7 @@ from engines.transactions.leases import Lease as Lease, LeasedTransaction as Lea
 from engines.transactions.pruning import MOST_COUNTED as MOST_COUNTED, prunable as prunable, prune as prune
 from engines.transactions.settling import (
     Settlement as Settlement,
+    lock as lock,
     make_ready as make_ready,
     note as note,
     postpone as postpone,

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -60,9 +60,9 @@ def begin(lease: Lease) -> bool:
 
 
 @retry_conflicts
-def heartbeat(leases: Iterable[Lease]) -> set[int]:
+def heartbeat(leases: Collection[Lease]) -> set[int]:
     """Renew leases; the ids of those that are still held."""
-    leases, asked_at = list(leases), now()
+    asked_at = now()
     if not leases:
         return set()
     held: set[int] = statements().renew(lease_document(leases), settings().lease)
@@ -73,7 +73,7 @@ def heartbeat(leases: Iterable[Lease]) -> set[int]:
 
 
 @retry_conflicts
-def release(leases: Iterable[Lease]) -> int:
+def release(leases: Collection[Lease]) -> int:
     """Give transactions back as they were: their attempt is not burnt. How many were still held."""
     document = lease_document(leases)
     return len(statements().release(document)) if document != "[]" else 0

@@ -1,7 +1,7 @@
-"""VERBS: settle, postpone, note, make_ready. Outcomes and attempts in batches; a lost lease changes nothing."""
+"""VERBS: settle, postpone, note, lock, make_ready. Outcomes and attempts in batches; a lost lease changes nothing."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 import orjson
@@ -27,6 +27,11 @@ class Settlement(NamedTuple):
     outcome: Outcome
 
 
+def lock(leases: Collection[Lease]) -> None:
+    """Lock transactions in the order of a renewal. Whoever changes some of them and then others does this first."""
+    statements().lock(sorted(lease.id for lease in leases))
+
+
 def make_ready() -> None:
     """Connect, and prepare this thread's connection for settlements and claims."""
     statements().make_ready()
@@ -50,6 +55,7 @@ def settle(
         settled = statements().settle(records, attempts, worker, is_noted=is_noted, is_own=is_own)
     else:
         with transaction.atomic():
+            lock([one.transaction.lease for one in ordered])
             settled = statements().settle(records, attempts, worker, is_noted=is_noted)
             failed = [(one.transaction, one.outcome) for one in ordered if isinstance(one.outcome, Failure)]
             dead_letters.record_failed([one for one in failed if one[0].lease.id in settled], worker=worker)
@@ -82,7 +88,7 @@ def _behind(lease: Lease, later: Later) -> dict[str, Any]:
 
 
 @retry_conflicts
-def note(leases: Iterable[Lease], *, worker: int | None = None) -> int:
+def note(leases: Collection[Lease], *, worker: int | None = None) -> int:
     """Write down attempts of transactions that still run and have failed before; how many transactions."""
     # Those with a failed attempt of which the database does not know yet.
     failing = [

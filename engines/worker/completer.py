@@ -199,6 +199,7 @@ class Completer:
             return lost + transactions.settle(batch, worker=self._worker, is_own=True)
         ended = [one for one in batch if not isinstance(one.outcome, Later)]
         with transaction.atomic():
+            transactions.lock([one.transaction.lease for one in batch])
             stale = transactions.settle(ended, worker=self._worker)
             return lost + stale + transactions.postpone(later, worker=self._worker)
 

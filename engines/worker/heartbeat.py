@@ -260,7 +260,7 @@ class Heartbeat:
     def _renew_leases(self) -> None:
         """Renew every lease; of those that are lost, what waits leaves the backlog, and what runs is told."""
         held = list(self._held.values())
-        renewed = transactions.heartbeat(one.lease for one in held)
+        renewed = transactions.heartbeat([one.lease for one in held])
         # Others have these transactions now, but for those that were settled or given back meanwhile.
         lost = [
             one

@@ -8,21 +8,26 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 from django.core.management.base import OutputWrapper
-from django.db import IntegrityError, connection
+from django.db import IntegrityError, OperationalError, connection, transaction
+from psycopg.errors import DeadlockDetected
 
 from engines import transactions, workers
+from engines.core.outcome import Later, Success
 from engines.core.pacing import GLANCE
 from engines.models import Worker
+from engines.transactions import LeasedTransaction, Settlement
+from engines.transactions.statements import statements
 from engines.transactions.statements.postgresql import BURST, CHANNEL
 from engines.worker.heartbeat import Heartbeat
 from engines.worker.notifier import Notifier
 from engines.worker.poller import Poller
 from engines.worker.supervisor import Supervisor
-from tests.durable_transactions import count, submit
+from tests.durable_transactions import claim, count, failed, states, submit
 from tests.engines.test_database_connector import wait_for
 from tests.factories import make_pipeline
 from tests.processes import LIMIT
@@ -48,6 +53,61 @@ def test_a_heart_beats_on_whatever_fails_and_says_so_once(error: Exception) -> N
         wait_for(lambda: Worker.objects.get().heartbeat_at > before)
     said = [log for log in logs if log["event"] == "heartbeat_failed"]
     assert [(log["to"], log["error"]) for log in said] == [("fail", "a fault in an errand")]
+
+
+def test_a_renewal_that_loses_a_conflict_is_repeated_for_every_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = make_pipeline()
+    submit(pipeline, 2)
+    leased, lost = claim(pipeline), []
+    renew = statements().renew
+
+    def lose_once(*given: Any) -> set[int]:
+        if not lost:
+            lost.append(given)
+            msg = "deadlock detected"
+            raise OperationalError(msg) from DeadlockDetected()
+        renewed: set[int] = renew(*given)
+        return renewed
+
+    with Heartbeat([pipeline.name]) as heartbeat:
+        monkeypatch.setattr(statements(), "renew", lose_once)
+        heartbeat.hold(leased)
+        wait_for(lambda: bool(lost) and heartbeat.confirm(leased[0].lease))
+        heartbeat._renew()
+        assert [one.lease.is_lost for one in leased] == [False, False]
+
+
+@pytest.mark.postgresql
+def test_a_renewal_and_outcomes_that_are_written_wait_for_each_other_in_one_order() -> None:
+    """Of one batch some have ended, others wait for their next attempt: two statements in one transaction."""
+    pipeline = make_pipeline()
+    submit(pipeline, 2)
+    first, second = claim(pipeline)
+    later = Later(60.0, 1, failed(), of=3, is_parked=True)
+    with structlog.testing.capture_logs() as logs, Heartbeat([pipeline.name]) as heartbeat:
+        renewing = threading.Thread(target=_renew, args=[[first, second]])
+        with transaction.atomic():
+            transactions.lock([first.lease])
+            renewing.start()
+            wait_for(lambda: waiting_for_locks() == 1)
+            for settlement in (Settlement(second, Success("done")), Settlement(first, later)):
+                heartbeat.completer.put(settlement)
+            wait_for(lambda: waiting_for_locks() == 2)
+        renewing.join(LIMIT)
+        heartbeat.completer.flush(LIMIT)
+    assert [log["event"] for log in logs] == []
+    assert states(second.id, first.id) == ["succeeded", "pending"]
+
+
+def _renew(leased: list[LeasedTransaction]) -> None:
+    transactions.heartbeat([one.lease for one in leased])
+    connection.close()
+
+
+def waiting_for_locks() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return int(cursor.fetchone()[0])
 
 
 @pytest.mark.postgresql

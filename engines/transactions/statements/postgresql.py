@@ -163,6 +163,8 @@ UPDATE engines_transactionrecord t SET lease_expires_at = clock_timestamp() + %s
 FROM l WHERE t.id = l.id RETURNING t.id
 """
 
+LOCK = "SELECT id FROM engines_transactionrecord WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
+
 RELEASE = """
 WITH r AS (
   UPDATE engines_transactionrecord t SET state = 0, lease_owner = NULL, lease_expires_at = NULL, started_at = NULL,
@@ -300,6 +302,10 @@ def postpone(records: str, attempts: str, worker: int | None, *, is_noted: bool 
 
 def note(leases: str, attempts: str, worker: int | None) -> set[int]:
     return _ids(_rows(NOTE, [leases, worker, attempts]))
+
+
+def lock(ids: list[int]) -> None:
+    _rows(LOCK, [ids])
 
 
 def renew(leases: str, seconds: float) -> set[int]:

@@ -150,6 +150,10 @@ def begin(record_id: int, token: int, owner: int) -> bool:
     return bool(_held({"id": record_id, "token": token, "owner": owner}).update(started_at=timezone.now()))
 
 
+def lock(ids: list[int]) -> None:
+    """Nothing: whoever writes has locked everything."""
+
+
 def make_ready() -> None:
     connection.ensure_connection()
 
