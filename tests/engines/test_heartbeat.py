@@ -58,8 +58,8 @@ def test_a_heart_beats_on_whatever_fails_and_says_so_once(error: Exception) -> N
 def test_a_renewal_that_loses_a_conflict_is_repeated_for_every_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = make_pipeline()
     submit(pipeline, 2)
-    leased, lost = claim(pipeline), []
-    renew = statements().renew
+    leased, renew = claim(pipeline), statements().renew
+    lost: list[Any] = []
 
     def lose_once(*given: Any) -> set[int]:
         if not lost:
