@@ -23,7 +23,6 @@ class Dialect(NamedTuple):
     seconds: str  # since 1970, of such a column
     recent: str  # calls by slice, with this one, without slices that are over
     total: str  # of one number over all slices
-    unflushed: str = "NULL"  # lets the transaction commit without waiting for the disk; NULL
     is_one: bool = False  # changes of several rows can be one statement
 
 
@@ -59,7 +58,6 @@ POSTGRESQL = Dialect(
           COALESCE(CAST(recent #>> ARRAY[CAST(slice AS text), '1'] AS bigint), 0) + {failed},
           COALESCE(CAST(recent #>> ARRAY[CAST(slice AS text), '2'] AS bigint), 0) + {slow}))""",
     total="(SELECT sum(CAST(one.value->>{0} AS bigint)) FROM jsonb_each(counted) AS one)",
-    unflushed="NULLIF(set_config('synchronous_commit', 'off', true), 'off')",
     is_one=True,
 )
 SQLITE = Dialect(

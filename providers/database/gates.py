@@ -66,16 +66,10 @@ def passing(dialect: Dialect, *, is_shared: bool = False) -> str:
     """The usual admission: closed, nothing in the way, enough left in this window. What it refuses is not decided yet.
 
     It decides alone, like `admission`, which knows every case and takes twice the time; or like `shared_admission`,
-    where the account's gate must be as free as the tenant's. Only what a quota counts has to outlive a crash of the
-    server: without one, the call need not wait for the disk.
+    where the account's gate must be as free as the tenant's.
     """
     now = dialect.clock
-
-    def returned(is_limited: str) -> str:
-        unflushed = f"CASE WHEN NOT ({is_limited}) THEN {dialect.unflushed} END"
-        return f"decision, generation, admissions, quota_limit, window_start, {unflushed}, NULL, NULL"
-
-    is_limited = "provider_gates.quota_limit IS NOT NULL"
+    returned = "decision, generation, admissions, quota_limit, window_start, NULL, NULL, NULL"
     passed = f"""
 UPDATE provider_gates SET used = used + CASE WHEN quota_limit IS NULL THEN 0 ELSE CAST(%(cost)s AS bigint) END,
   admissions = admissions + 1, decision = 'admitted', decided_at = {now}, turned_from = '', held_from = ''"""
@@ -84,12 +78,11 @@ UPDATE provider_gates SET used = used + CASE WHEN quota_limit IS NULL THEN 0 ELS
   AND (quota_limit IS NULL OR ({now} < window_end AND window_start <= {now} + {SET_BACK}
     AND used + CAST(%(cost)s AS bigint) <= quota_limit))"""
     if not is_shared:
-        return f"{passed} WHERE {_ALONE} AND {free} RETURNING {returned(is_limited)}"
-    beside = f"{_WHO} AND is_shared AND account = CAST(%(account)s AS text) AND {free} RETURNING {returned('true')}"
-    is_either = f"{is_limited} OR (SELECT quota_limit FROM g) IS NOT NULL"
+        return f"{passed} WHERE {_ALONE} AND {free} RETURNING {returned}"
+    beside = f"{_WHO} AND is_shared AND account = CAST(%(account)s AS text) AND {free} RETURNING {returned}"
     return f"""WITH look AS (SELECT FROM provider_gates WHERE {_ACCOUNT} AND {free} FOR UPDATE),
 g AS ({passed} FROM look WHERE {beside}),
-a AS ({passed} WHERE {_ACCOUNT} AND EXISTS (SELECT FROM g) RETURNING {returned(is_either)})
+a AS ({passed} WHERE {_ACCOUNT} AND EXISTS (SELECT FROM g) RETURNING {returned})
 SELECT * FROM g, a"""
 
 

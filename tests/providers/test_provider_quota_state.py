@@ -4,11 +4,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from ergon_site.access.database.clock import database_time
 from providers import (
-    BreakerPolicy,
     ProviderCircuitOpenError,
     ProviderConnectionError,
     ProviderQuotaExceededError,
@@ -17,9 +16,6 @@ from providers import (
     RetryPolicy,
     calls,
 )
-from providers.core.exchange import Who
-from providers.core.gate import Asked, Decision
-from providers.database import admitting
 from providers.models import Gate, ProviderExecutionMetric, ProviderHealthState
 from tests.factories import QuotaStateFactory
 from tests.processes import eventually
@@ -27,7 +23,6 @@ from tests.providers.scripted_providers import TENANT, WHO, Scripted, scripted
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-ACCOUNT = Who.of_account("rank")
 ONCE = RetryPolicy(max_attempts=1)
 DAY = 86400.0
 RESERVE: dict[str, Any] = {"tenant_id": TENANT, "provider_name": "rank", "capability": "rank_snapshot"}
@@ -56,25 +51,6 @@ def test_quota_state_reservation_and_exhaustion_behavior() -> None:
     assert refused.value.retry_after is not None
     assert 0 < refused.value.retry_after <= DAY
     assert quota() == (2, 2, 0)
-
-
-@pytest.mark.postgresql
-@pytest.mark.parametrize("limited", [(), (WHO,), (ACCOUNT,), (WHO, ACCOUNT)])
-@pytest.mark.parametrize("has_account", [False, True])
-def test_a_call_waits_for_the_disk_where_a_quota_counts_it(limited: tuple[Who, ...], *, has_account: bool) -> None:
-    admitting.make_gate(WHO)
-    if has_account:
-        admitting.make_account_gate(ACCOUNT)
-    for who in limited:
-        calls.set_quota(who, limit=2, window=DAY, by="ada")
-    asked = Asked(BreakerPolicy(), 1, account=ACCOUNT.tenant_id)
-    with transaction.atomic(), connection.cursor() as cursor:
-        assert admitting.admit(WHO, asked).decision is Decision.ADMITTED
-        cursor.execute("SHOW synchronous_commit")
-        assert cursor.fetchone()[0] == ("on" if limited else "off")
-    with connection.cursor() as cursor:
-        cursor.execute("SHOW synchronous_commit")
-        assert cursor.fetchone()[0] == "on"
 
 
 def test_a_reservation_that_is_refused_shows_since_when_the_quota_is_spent() -> None:
