@@ -22,6 +22,9 @@ NO_BENCHMARKS = ("__main__", "goals")
 
 def main() -> None:
     known = [one.name for one in pkgutil.iter_modules(benchmarks.__path__) if one.name not in NO_BENCHMARKS]
+    if {"-h", "--help"} & set(sys.argv):
+        print(f"{__doc__}\nBenchmarks: {', '.join(known)}. Their options: benchmarks/README.md")
+        return
     chosen = [name for name in sys.argv[1:] if not name.startswith("-")] or known
     if unknown := [name for name in chosen if name not in known]:
         sys.exit(f"no benchmark named {unknown[0]!r}; there are: {', '.join(known)}")

@@ -26,6 +26,13 @@ def test_a_benchmark_says_which_package_it_lacks() -> None:
     assert ended.stderr == "compares with pybreaker, which is not installed here: make bench ARGS=providers\n"
 
 
+def test_whoever_asks_for_help_is_told_the_names_and_nothing_is_run() -> None:
+    ended = run_module("benchmarks", "--help")
+    assert ended.returncode == 0
+    assert "Benchmarks: api, engines, " in ended.stdout
+    assert "==" not in ended.stdout
+
+
 def test_the_page_of_figures_has_the_rows_and_goals_that_the_benchmarks_have() -> None:
     tables = dict(goals.rows(goals.PAGE.read_text()))
     assert set(tables) == {"engines", "executors", "facts", "idle", "providers", "queue", "start"}
