@@ -169,9 +169,24 @@ def _weak_commits() -> Iterator[None]:
             cursor.execute(f'ALTER DATABASE "{name}" RESET synchronous_commit')
 
 
+def passing_names_on() -> dict[str, int]:
+    """Settings of a pooler that hands names of prepared statements to whatever session comes next."""
+    return {"max_prepared_statements": 0} if version() >= MAX_PREPARED_STATEMENTS else {}
+
+
+@pytest.mark.parametrize("is_oldest_next", [0, 1], ids=["the last one next", "the oldest one next"])
+def test_the_doctor_tells_of_a_pooler_that_shares_what_it_was_declared_to_keep(
+    folder: Path, is_oldest_next: int
+) -> None:
+    told = "declared as pooler=session, but it shares connections among transactions"
+    with pgbouncer(folder, database_url(), server_round_robin=is_oldest_next) as address:
+        assert told in manage("doctor", DATABASE_URL=address + "?pooler=session").stdout
+    with pgbouncer(folder, database_url(), pool_mode="session", default_pool_size=20) as address:
+        assert told not in manage("doctor", DATABASE_URL=address + "?pooler=session").stdout
+
+
 def test_prepared_statements_are_refused_where_the_pooler_passes_their_names_on(folder: Path) -> None:
-    off = {"max_prepared_statements": 0} if version() >= MAX_PREPARED_STATEMENTS else {}
-    with pgbouncer(folder, database_url(), **off) as address:
+    with pgbouncer(folder, database_url(), **passing_names_on()) as address:
         done = manage("status", DATABASE_URL=address + DECLARED + "&prepared=1")
     assert done.returncode == UNAVAILABLE
     assert "prepared=1 needs PgBouncer 1.21 or newer" in done.stderr
@@ -210,8 +225,9 @@ def forget_what_was_prepared() -> None:
         cursor.execute("DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$")
 
 
-def test_a_pooler_that_shares_what_it_was_declared_to_keep_is_known_by_its_symptom(pooled: str) -> None:
-    submitted, _ = do_everything(pooled + "?pooler=session", 12)
+def test_a_pooler_that_shares_what_it_was_declared_to_keep_is_known_by_its_symptom(folder: Path) -> None:
+    with pgbouncer(folder, database_url(), **passing_names_on()) as address:
+        submitted, _ = do_everything(address + "?pooler=session", 12)
     assert len(submitted) == len(set(submitted)) == TransactionRecord.objects.count() == 2 * 12 * 4
     assert Fact.objects.count() == 2 * 12 * 54
 

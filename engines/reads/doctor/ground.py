@@ -45,12 +45,15 @@ def database() -> Iterator[Finding]:
 
 
 def connection_pooler() -> Iterator[Finding]:
-    """Whether a pooler that shares connections is declared in the address."""
+    """Whether a pooler is declared in the address, and as what it is."""
     if pooler.is_undeclared(connection):
         hint = "add ?pooler=transaction or ?pooler=session to DATABASE_URL; see docs/how-to/pool-connections.md"
         yield warning("pooler", "the connection is pooled, and DATABASE_URL does not declare it", hint)
     elif pooler.is_shared(connection):
         yield ok("pooler", "in transaction mode: new work is found by polling")
+    elif pooler.is_declared_wrongly(connection):
+        hint = "write ?pooler=transaction in DATABASE_URL, or set pool_mode = session"
+        yield problem("pooler", "declared as pooler=session, but it shares connections among transactions", hint)
 
 
 def migrations() -> Iterator[Finding]:

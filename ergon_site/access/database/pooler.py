@@ -10,6 +10,7 @@ not know is prepared again, once.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
 from functools import cache
 from secrets import token_hex
 from typing import Any, TypeVar
@@ -60,6 +61,32 @@ def may_prepare(wrapper: Any) -> bool:
 def is_undeclared(wrapper: Any) -> bool:
     """Whether there is a pooler of which the address says nothing."""
     return is_shared(wrapper) and wrapper.settings_dict.get(_POOLER) is None
+
+
+def is_declared_wrongly(wrapper: Any) -> bool:
+    """Whether a pooler that was declared to keep a session for each client shares them among transactions.
+
+    Two clients hold one each and give them back. One that shares gives a client next what was given back last, or what
+    has waited longest: in either case somebody has another one by the third time of asking. Lost prepared statements
+    would not show it: PgBouncer knows them from 1.21 on.
+    """
+    if wrapper.settings_dict.get(_POOLER) != SESSION:
+        return False
+    with ExitStack() as stack:
+        given = wrapper.get_connection_params()
+        first, second = (stack.enter_context(closing(wrapper.get_new_connection(given))) for _ in range(2))
+        before = {one: _server_process(one) for one in (first, second)}
+        for one in (first, second):
+            one.rollback()
+        return any(_server_process(one, ends=True) != before[one] for one in (first, second, second))
+
+
+def _server_process(raw: Any, *, ends: bool = False) -> int:
+    """The one that serves a transaction, which it leaves open unless told to end it."""
+    process: int = raw.execute("SELECT pg_backend_pid()").fetchone()[0]
+    if ends:
+        raw.rollback()
+    return process
 
 
 def notice(wrapper: Any, server_process: int) -> None:
