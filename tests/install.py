@@ -33,9 +33,7 @@ def main() -> None:
     if not missing:
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
-        sys.stderr.write(
-            f"Tests that need {', '.join(missing)} are skipped, those in a browser fail: install them to run all.\n"
-        )
+        sys.stderr.write(f"Tests that need {', '.join(missing)} fail or are skipped: install them to run all.\n")
         return
     print(f"Installing {', '.join(missing)} …", flush=True)
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}

@@ -1,6 +1,5 @@
 """What consumers survive of their database: gone and back, read-only, and a host whose clock is wrong."""
 
-import os
 import shutil
 import signal
 import subprocess
@@ -22,10 +21,6 @@ from ergon_site import embedded
 from tests.durable_transactions import consume, consumer, make_policy, states, submit, wait_until_started
 from tests.factories import make_pipeline
 from tests.processes import LIMIT, eventually, manage, wrong_clock
-
-needs_faketime = pytest.mark.skipif(
-    shutil.which("faketime") is None and "CI" not in os.environ, reason="faketime is not installed"
-)
 
 
 @pytest.fixture
@@ -141,7 +136,6 @@ def test_a_database_that_takes_no_writes_is_said_clearly_and_waited_for() -> Non
     assert errors.count("database_refuses") <= 12
 
 
-@needs_faketime
 @pytest.mark.postgresql
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("offset", ["+1h", "-1h"])
