@@ -43,6 +43,7 @@ class ItemSerializer(serializers.Serializer[Any]):
 
 
 class AcknowledgementSerializer(serializers.Serializer[Any]):
+    key = serializers.CharField(help_text="Of the item, or of several that were acknowledged as one.")
     by = serializers.CharField()
     reason = serializers.CharField()
     until = serializers.DateTimeField()

@@ -11,7 +11,7 @@ from django.db.models.functions import Cast, JSONObject
 
 from ergon_site.access.core.attention import Item
 from ergon_site.dashboard import engines
-from ergon_site.dashboard.attention import SHOWN_OF_A_KIND
+from ergon_site.dashboard.attention import LONGEST_TITLE, SHOWN_OF_A_KIND
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
 from providers.core.gate import EVERY
@@ -89,17 +89,31 @@ class Outage:
 
     @property
     def key(self) -> str:
-        if not self.is_gathered:
-            return key_of(self.first)
-        return f"provider:{self.first.who.provider_name}:breakers:{self.caused_by}".rstrip(":")
+        return self.gathered_as if self.is_gathered else key_of(self.first)
+
+    @property
+    def gathered_as(self) -> str:
+        """The key of the breakers of this provider as one item; empty for a trouble that stays apart."""
+        if not is_shared(self.first):
+            return ""
+        return f"provider:{self.first.who.provider_name}:breakers:{self.caused_by}".rstrip(":")[:LONGEST_TITLE]
 
     @property
     def since(self) -> datetime | None:
         return min((one.since for one in self.troubles if one.since), default=None)
 
+    @property
+    def newest(self) -> datetime | None:
+        return max((one.since for one in self.troubles if one.since), default=None)
+
 
 def key_of(trouble: Trouble) -> str:
     return f"provider:{trouble.pk}"
+
+
+def is_shared(trouble: Trouble) -> bool:
+    """Whether it may be part of an outage. Breakers that somebody has forced are known one by one, by whom and why."""
+    return trouble.is_blocking and not trouble.standing.override
 
 
 def outages(troubles: Sequence[Trouble]) -> list[Outage]:
@@ -109,8 +123,7 @@ def outages(troubles: Sequence[Trouble]) -> list[Outage]:
     for one in troubles:
         account = accounts.get(one.account) if one.account and one.is_blocking else None
         caused_by = key_of(account) if account else ""
-        # Those that somebody has forced are known one by one, by whom and why.
-        shared = one.who.provider_name if one.is_blocking and not one.standing.override else f"\0{one.pk}"
+        shared = one.who.provider_name if is_shared(one) else f"\0{one.pk}"
         groups.setdefault((shared, caused_by), []).append(one)
     found = []
     for (_, caused_by), members in groups.items():

@@ -73,7 +73,8 @@ def _attention(request: HttpRequest, found: Reading, now: datetime) -> dict[str,
 def _entry(request: HttpRequest, entry: Entry, now: datetime) -> dict[str, Any]:
     word = entry.acknowledged
     act, title = ("withdraw", "Show again") if word else ("acknowledge", "Acknowledge")
-    address = f"{reverse(f'ergon:attention_{act}')}?{urlencode({'key': entry.item.key})}"
+    key = word.key if word else entry.item.key
+    address = f"{reverse(f'ergon:attention_{act}')}?{urlencode({'key': key})}"
     own = button(request, title, address, right=Right.OPERATE)
     listed = entry.consequences[:SHOWN_OF_A_KIND]
     parts = [_item(request, one, now) for one in listed]

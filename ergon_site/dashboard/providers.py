@@ -78,6 +78,7 @@ def _alone(outage: Outage) -> Item:
         detail=" ".join([_whose(one), *map(sentence, sentences(one))])[:LONGEST_DETAIL],
         since=trouble.since,
         cause=_cause(outage),
+        gathered_as=outage.gathered_as,
         caused_by=(outage.caused_by,) if outage.caused_by else (),
         shown=Face(
             address=page("providers_gate_change", trouble.pk),
@@ -98,12 +99,13 @@ def _gathered(outage: Outage, *, is_capped: bool) -> Item:
     names = list(dict.fromkeys(_name(one) for one in stands))
     more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
     return Item(
-        key=outage.key[:LONGEST_TITLE],
+        key=outage.key,
         severity=Severity.NOTICE if outage.caused_by else max(map(_severity, stands)),
         title=f"{provider}: {count:,}{'+' if is_capped else ''} {whose} {state}"[:LONGEST_TITLE],
         detail=f"Of {', '.join(names[:NAMED])}{more}."[:LONGEST_DETAIL],
         since=outage.since,
         cause=_cause(outage),
+        gathered_as=outage.gathered_as,
         count=count,
         is_capped=is_capped,
         caused_by=(outage.caused_by,) if outage.caused_by else (),
@@ -145,8 +147,8 @@ def _severity(one: Standing) -> Severity:
 
 
 def _cause(outage: Outage) -> str:
-    """One override or opening, the first of several; a quota that fills again in its next window is the same."""
-    return outage.since.isoformat() if outage.since else outage.first.standing.state.value
+    """One override or opening, the newest of several; a quota that fills again in its next window is the same."""
+    return outage.newest.isoformat() if outage.newest else ""
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -328,6 +328,7 @@ def test_the_api_and_the_command_acknowledge_like_the_dashboard(token: str, clie
     asked = {"key": key, "hours": 4, "reason": "known"}
     answer = post(api, "attention/acknowledge", asked)
     assert (answer.status_code, answer.json()["acknowledged"]["by"]) == (200, "client:everything")
+    assert answer.json()["acknowledged"]["key"] == key
     assert "acknowledged by client:everything" in run("attention")
     assert post(api, "attention/withdraw", {"key": key, "reason": "wrong"}).status_code == 204
     problem(post(api, "attention/withdraw", {"key": key, "reason": "wrong"}), 404, "item_unknown")

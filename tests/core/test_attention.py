@@ -104,6 +104,31 @@ def test_acknowledged_entries_are_apart_with_all_their_consequences() -> None:
     assert shown.item is BREAKER
 
 
+@pytest.mark.parametrize(
+    ("items", "shown"),
+    [
+        # The first, or the newest, has ended.
+        ([("breakers", "14:20", 3)], []),
+        ([("breakers", "14:02", 3)], []),
+        # Too few are left for one item.
+        ([("breaker:1", "14:02", 1), ("breaker:2", "14:20", 1)], []),
+        ([("breakers", "14:31", 3)], ["breakers"]),
+        ([("breaker:1", "14:02", 1), ("breaker:2", "14:31", 1)], ["breaker:2"]),
+        # Of one that was acknowledged alone the opening is known.
+        ([("breaker:9", "14:02", 1)], []),
+        ([("breaker:9", "14:31", 1)], ["breaker:9"]),
+    ],
+)
+def test_what_was_acknowledged_together_is_known_until_something_newer_joins_it(
+    items: list[tuple[str, str, int]], shown: list[str]
+) -> None:
+    words = [replace(WORD, key="breakers", cause="14:20", count=4), replace(WORD, key="breaker:9", count=1)]
+    found = [replace(BREAKER, key=key, cause=cause, count=count, gathered_as="breakers") for key, cause, count in items]
+    board = attention.board(found, words, NOW)
+    assert [entry.item.key for entry in board.entries] == shown
+    assert len(board.entries) + len(board.acknowledged) == len(items)
+
+
 def test_of_each_kind_a_few_are_shown_and_the_others_counted() -> None:
     quotas = [replace(QUOTA, key=f"quota:{number}") for number in range(4)]
     groups = [replace(GROUP, key=f"group:{number}", caused_by=()) for number in range(2)]

@@ -30,8 +30,9 @@ class Item:
     """Something that needs attention.
 
     `key` names it for as long as it lasts, its kind first. `cause` tells one occurrence from the next, such as the time
-    of a pause. `count` is how much of its `unit` it affects, a lower limit if it `is_capped`. `caused_by` are keys of
-    items that explain it. `shown` is for the edge that shows it.
+    of a pause. `gathered_as` is the key under which several of its kind are one item; their causes are in order, and
+    that of the item is its newest. `count` is how much of its `unit` it affects, a lower limit if it `is_capped`.
+    `caused_by` are keys of items that explain it. `shown` is for the edge that shows it.
     """
 
     key: str
@@ -40,6 +41,7 @@ class Item:
     detail: str = ""
     since: datetime | None = None
     cause: str = ""
+    gathered_as: str = ""
     count: int = 1
     is_capped: bool = False
     unit: tuple[str, str] = ("", "")
@@ -122,7 +124,7 @@ class Board:
 def board(items: Iterable[Item], acknowledgements: Iterable[Acknowledgement], now: datetime) -> Board:
     """Causes with their consequences under them, in order, apart from those whose acknowledgement still holds."""
     known = {one.key: one for one in acknowledgements}
-    found = [_acknowledged(entry, known.get(entry.item.key), now) for entry in entries(items)]
+    found = [_acknowledged(entry, known, now) for entry in entries(items)]
     return Board(
         entries=tuple(entry for entry in found if entry.acknowledged is None),
         acknowledged=tuple(entry for entry in found if entry.acknowledged is not None),
@@ -178,7 +180,7 @@ def why_invalid(entry: Entry, word: Acknowledgement, now: datetime) -> str:
     """Why an acknowledgement no longer holds; empty if it does."""
     if now >= word.until:
         return "its time is over"
-    if entry.item.cause != word.cause:
+    if _has_another_cause(entry.item, word):
         return "it has another cause"
     if entry.severity > word.severity:
         return "it is more severe"
@@ -188,9 +190,15 @@ def why_invalid(entry: Entry, word: Acknowledgement, now: datetime) -> str:
     return ""
 
 
-def _acknowledged(entry: Entry, word: Acknowledgement | None, now: datetime) -> Entry:
-    if word is None or why_invalid(entry, word, now):
-        return entry
+def _has_another_cause(item: Item, word: Acknowledgement) -> bool:
+    """Of what was acknowledged together any part may end: another cause is one that is newer than all of them."""
+    return item.cause > word.cause if word.key == item.gathered_as else item.cause != word.cause
+
+
+def _acknowledged(entry: Entry, known: Mapping[str, Acknowledgement], now: datetime) -> Entry:
+    """The entry with the word on its item, or on those that it was gathered with, if one still holds."""
+    words = (known[key] for key in (entry.item.key, entry.item.gathered_as) if key in known)
+    word = next((one for one in words if not why_invalid(entry, one, now)), None)
     return Entry(item=entry.item, consequences=entry.consequences, acknowledged=word)
 
 

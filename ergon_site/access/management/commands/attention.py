@@ -60,10 +60,11 @@ def _board() -> Board:
 
 def _document(entry: Entry) -> dict[str, Any]:
     word = entry.acknowledged
+    given = word and {"key": word.key, "by": word.by, "until": word.until.isoformat(), "reason": word.reason}
     return {
         **_item(entry.item),
         "consequences": [_item(one) for one in entry.consequences],
-        "acknowledged": word and {"by": word.by, "until": word.until.isoformat(), "reason": word.reason},
+        "acknowledged": given,
     }
 
 
