@@ -30,7 +30,7 @@ from ergon_site.access.core.roles import Right
 from ergon_site.access.database.clock import page_time
 from ergon_site.console_templates import rendered
 from ergon_site.dashboard import acknowledging, badges, page as dashboard, series
-from ergon_site.error_pages import in_shell
+from ergon_site.error_pages import at_login, in_shell
 
 APPS = ("ergon_site.access", "engines", "providers", "facts")
 STOCK = {"auth.User", "auth.Group", "django_celery_results.GroupResult", "django_celery_results.TaskResult"}
@@ -161,7 +161,7 @@ class Console(UnfoldAdminSite):
 
     @method_decorator(login_not_required)
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        page: HttpResponse = rendered(super().login)(request, extra_context)
+        page: HttpResponse = at_login(self, rendered(super().login))(request, extra_context)
         return page
 
     def register(self, model_or_iterable: Any, admin_class: Any = None, **options: Any) -> None:

@@ -33,6 +33,11 @@ WORDS = {
     "filter_title=title %} By {{ filter_title }}": "filter_title=title|capfirst %} {{ filter_title }}",
     '{% trans "Apply Filters" %}': "Apply",
     '{% trans "Clear all filters" %}': "Clear all",
+    "Please enter your old password, for security’s sake, and then enter your new password twice so we can verify you"
+    " typed it in correctly.": "Other sessions of yours end when the password is changed.",
+    "Please correct the error below.": "Not saved. Correct the marked field.",
+    "Please correct the errors below.": "Not saved. Correct the marked fields.",
+    "After you've created a user, you’ll be able to edit more user options.": "Roles are chosen on the next page.",
 }
 OPTIONS = {
     "loaders": [("django.template.loaders.cached.Loader", ["ergon_site.console_templates.ConsoleLoader"])],

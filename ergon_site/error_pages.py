@@ -10,6 +10,7 @@ from django.conf import settings
 from django.contrib.admin import AdminSite
 from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
 from django.core.signals import got_request_exception
+from django.db import DatabaseError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.multipartparser import MultiPartParserError
 from django.http.response import HttpResponseBase
@@ -39,6 +40,10 @@ TEXTS = {
 NO_CHANGES = (
     "Nothing was changed",
     "The database takes no changes: it is read-only, or its disk is full. Pages can be read meanwhile.",
+)
+NO_LOGIN = (
+    "Nobody can log in now",
+    "The database takes no changes: it is read-only, or its disk is full. Who is logged in can read pages meanwhile.",
 )
 STATUSES: dict[type[Exception], HTTPStatus] = {
     BadRequest: HTTPStatus.BAD_REQUEST,
@@ -96,6 +101,25 @@ def in_shell(site: AdminSite, view: Callable[..., HttpResponseBase]) -> Callable
     return answer
 
 
+def at_login(site: AdminSite, view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """The view of the login, which says so if the database does not let anybody in."""
+
+    @wraps(view)
+    def answer(request: HttpRequest, *args: Any, **options: Any) -> HttpResponse:
+        try:
+            return view(request, *args, **options)
+        except DatabaseError as error:
+            if settings.DEBUG or not refusals.is_unavailable(error):
+                raise
+            logger.warning("The database did not carry out a login", exc_info=error)
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+            told = NO_LOGIN if refusals.takes_no_changes(error) else TEXTS[status]
+            set_rollback()
+            return _page(site, _without_database(request), told, status, "console/no_login.html")
+
+    return answer
+
+
 def _unexpected(site: AdminSite, request: HttpRequest, error: Exception) -> HttpResponse:
     """Reported as Django reports what leaves a view, and a page that does not ask the database."""
     got_request_exception.send(sender=None, request=request)
@@ -121,7 +145,13 @@ def _without_database(request: HttpRequest) -> HttpRequest:
 
 
 @rendered
-def _page(site: AdminSite, request: HttpRequest, told: tuple[str, str], status: HTTPStatus) -> HttpResponse:
+def _page(
+    site: AdminSite,
+    request: HttpRequest,
+    told: tuple[str, str],
+    status: HTTPStatus,
+    template: str = "console/error.html",
+) -> HttpResponse:
     title, text = told
     context = {**site.each_context(request), "title": title, "text": text}
-    return TemplateResponse(request, "console/error.html", context, status=status)
+    return TemplateResponse(request, template, context, status=status)

@@ -114,7 +114,7 @@ def test_a_person_logs_in_and_sees_the_dashboard(page: Page, administrator: User
 
 def test_a_wrong_password_is_told(page: Page, administrator: User) -> None:
     log_in(page, "wrong")
-    expect(page.get_by_text("Please enter the correct username and password")).to_be_visible()
+    expect(page.get_by_role("alert").get_by_text("Wrong username or password.")).to_be_visible()
 
 
 def test_the_dashboard_refreshes_itself_and_says_when_it_cannot(inside: Page) -> None:

@@ -199,7 +199,7 @@ def test_the_sidebar_and_the_user_menu_are_opened_by_keyboard(inside: Page) -> N
     inside.keyboard.press("Enter")
     tab_to(inside, inside.get_by_role("button", name="Log out"))
     inside.keyboard.press("Enter")
-    expect(inside.get_by_role("heading", name="You have been successfully logged out")).to_be_visible()
+    expect(inside.get_by_role("heading", name="You are logged out")).to_be_visible()
 
 
 @pytest.mark.parametrize("context", ["narrow light"], indirect=True)

@@ -73,6 +73,48 @@ def test_the_old_password_cannot_be_guessed_where_it_is_changed(browse: Client) 
 
 @pytest.mark.django_db
 @pytest.mark.once
+@pytest.mark.parametrize("standing", [{"is_staff": False}, {"is_active": False}, {}])
+def test_a_failed_login_says_so_in_plain_words_and_not_which_accounts_there_are(standing: dict[str, bool]) -> None:
+    User.objects.create_user("ada", password=RIGHT, is_staff=True)
+    User.objects.update(**standing)
+    sent = {"username": "ada", "password": RIGHT if standing else WRONG}
+    page = Client().post(LOGIN, sent).content.decode()
+    assert page.count("Wrong username or password.") == 1
+    assert not re.search("(?i)please|staff account|case-sensitive", page)
+
+
+@pytest.mark.django_db
+@pytest.mark.once
+def test_who_is_logged_in_without_access_to_the_console_is_told(client: Client) -> None:
+    client.force_login(User.objects.create_user("bob"))
+    page = client.get(LOGIN).content.decode()
+    assert "You are logged in as bob, who has no access to the console." in page
+
+
+@pytest.mark.django_db
+@pytest.mark.once
+def test_forms_of_passwords_speak_plainly(browse: Client, administrator: User) -> None:
+    sent = {"old_password": WRONG, "new_password1": "a longer password", "new_password2": "another password"}
+    pages = [
+        browse.get("/admin/password_change/"),
+        browse.post("/admin/password_change/", sent),
+        browse.get("/admin/auth/user/add/"),
+        browse.get(f"/admin/auth/user/{administrator.pk}/change/"),
+        browse.get(f"/admin/auth/user/{administrator.pk}/password/"),
+        browse.post(f"/admin/auth/user/{administrator.pk}/password/", {"password1": "one", "password2": "two"}),
+    ]
+    words = "".join(page.content.decode() for page in pages)
+    for said in (
+        "The old password is wrong.",
+        "The two passwords are not the same.",
+        "Not saved. Correct the marked f",
+    ):
+        assert said in words
+    assert not re.search("(?i)please|for verification|security.s sake|raw passwords|algorithm|authenticat", words)
+
+
+@pytest.mark.django_db
+@pytest.mark.once
 def test_an_account_is_locked_whichever_address_guesses(administrator: User) -> None:
     told = [attempt(WRONG, address=f"192.0.2.{number}") for number in range(5 * ALLOWED)]
     assert set(told) == {"wrong"}

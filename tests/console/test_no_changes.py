@@ -118,6 +118,21 @@ def test_a_page_is_shown_although_its_session_cannot_be_renewed(
     assert letters[0].uid in answer.content.decode()
 
 
+@pytest.mark.parametrize("password", ["a right password", "a wrong one"])
+def test_a_login_says_that_the_database_takes_no_changes(client: Client, password: str) -> None:
+    User.objects.create_superuser("eve", password="a right password")
+    client.raise_request_exception = False
+    with read_only():
+        assert client.get("/admin/login/").status_code == 200
+        answer = client.post("/admin/login/", {"username": "eve", "password": password})
+    page = answer.content.decode()
+    assert answer.status_code == 503
+    assert "Nobody can log in now" in page
+    assert SAID in page
+    assert "/admin/engines/pipeline/" not in page
+    assert client.post("/admin/login/", {"username": "eve", "password": "a right password"}).status_code == 302
+
+
 def test_what_runs_in_the_background_goes_on_when_changes_are_taken_again(letters: list[DeadLetter]) -> None:
     operation = bulk.begin("replay", letters[0].group_id, Terms(canary=3), by="ada", reason="the bank is back")
     asked = rehearsals.begin(policies.find("patient"), {"loop": {"limit": 9}}, by="ada")

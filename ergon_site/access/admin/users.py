@@ -4,11 +4,14 @@ from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin
+from django.contrib.auth.forms import ReadOnlyPasswordHashWidget
+from django.contrib.auth.hashers import is_password_usable
 from django.contrib.auth.models import User
 from django.db.models import Count, Model, Q, QuerySet
 from django.http import HttpRequest
+from django.utils.safestring import mark_safe
 from unfold.decorators import display
-from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from unfold.forms import UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from ergon_site.access import audit
@@ -16,6 +19,7 @@ from ergon_site.access.console.cells import UNKNOWN, column
 from ergon_site.access.console.detail import ListPage
 from ergon_site.access.console.fields import RowsField
 from ergon_site.access.console.pages import ConsolePage, actor, registered
+from ergon_site.access.console.password_forms import MISMATCH, OtherPasswordForm, ask_again, ask_for_use
 from ergon_site.access.core.roles import ROLES, Right
 from ergon_site.access.models import Role
 
@@ -28,7 +32,36 @@ class RoleFilter(admin.RelatedFieldListFilter):
         self.title = "role"
 
 
+USERNAME = "At most 150 letters, digits and @ . + - _"
+
+
+class NewUserForm(UserCreationForm):
+    error_messages: ClassVar = MISMATCH
+
+    class Meta(UserCreationForm.Meta):
+        help_texts: ClassVar = {"username": USERNAME}
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        ask_for_use(self)
+        ask_again(self, "password2", "Password again")
+
+
+class PasswordNote(ReadOnlyPasswordHashWidget):
+    """Whether there is a password; how it is stored is nobody's concern."""
+
+    def get_context(self, name: str, value: Any, attrs: Any) -> dict[str, Any]:
+        context: dict[str, Any] = super().get_context(name, value, attrs)
+        return context | {"summary": [{"label": "set" if is_password_usable(value) else "none"}]}
+
+
 class UserForm(UserChangeForm):
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        password = self.fields["password"]
+        password.widget = PasswordNote()
+        password.help_text = mark_safe('<a class="ergon-link" href="../password/">Change the password</a>')
+
     class Meta(UserChangeForm.Meta):
         labels: ClassVar = {
             "email": "Email",
@@ -37,7 +70,7 @@ class UserForm(UserChangeForm):
             "date_joined": "Joined",
         }
         help_texts: ClassVar = {
-            "username": "At most 150 letters, digits and @ . + - _",
+            "username": USERNAME,
             "is_active": "Users are deactivated, not deleted.",
             "is_staff": "Can log in to the console.",
             "is_superuser": "Can do everything, without a role.",
@@ -53,8 +86,8 @@ class UsersPage(ListPage, UserAdmin):
     actions = None
     found_by = "username"
     form = UserForm
-    add_form = UserCreationForm
-    change_password_form = AdminPasswordChangeForm
+    add_form = NewUserForm
+    change_password_form = OtherPasswordForm
     list_display = ("username", "full_name", "roles", "is_active", "seen")
     list_filter: ClassVar = ["is_active", ("groups", RoleFilter)]
     filter_horizontal = ()
