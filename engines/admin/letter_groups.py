@@ -160,7 +160,9 @@ class GroupsPage(ListedPage):
     kind = column("category", lambda group: unbroken(group.category))
     seen = column(
         "last seen",
-        lambda group: with_note(moment(group.last_seen_at), format_html("first {}", moment(group.first_seen_at))),
+        lambda group: with_note(
+            moment(group.last_seen_at), unbroken(format_html("first {}", moment(group.first_seen_at)))
+        ),
     )
     open_of = column(
         "unresolved",

@@ -19,7 +19,7 @@ from engines.reads.status import Standing
 from engines.reads.transactions import last_payload
 from ergon_site.access.console import drawing
 from ergon_site.access.console.buttons import bar
-from ergon_site.access.console.cells import anchor, column, with_note
+from ergon_site.access.console.cells import anchor, column, percentage, with_note
 from ergon_site.access.console.pages import actor, registered
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
@@ -41,7 +41,7 @@ def per_minute(standing: Standing) -> str:
 
 
 def share(standing: Standing) -> str:
-    return UNKNOWN if standing.failing is None else f"{standing.failing:.1%}"
+    return UNKNOWN if standing.failing is None else percentage(100 * standing.failing)
 
 
 def trend(standing: Standing) -> str:
@@ -98,6 +98,7 @@ class PipelinesPage(PausablePage):
     submit_text = "Create pipeline"
     empty_text = "A pipeline connects a task or an executor to a connector and a policy."
     list_display = ("name", "runs", "waiting", "oldest", "running", "rate", "failing", "state", "governed_by")
+    columns_on_request = ("runs",)
     list_filter: ClassVar = [PausedFilter, "direction", "policy"]
     search_fields = ("name__startswith", "task__startswith")
     search_help_text = "Start of a name or task"
@@ -135,7 +136,7 @@ class PipelinesPage(PausablePage):
         ),
     )
 
-    @display(description="failure rate (1 h)")
+    @display(description="failed (1 h)")
     def failing(self, row: Any) -> str:
         told = share(row.standing)
         return told if row.standing.failing is None else anchor(links.transactions(row.name, "failed"), told)

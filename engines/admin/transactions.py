@@ -108,7 +108,7 @@ class TransactionsPage(ReplayablePage):
         *("key", "state_word", "where", "summary", "what", "delivered", "made", "took"),
         *("priority", "correlation"),
     )
-    columns_on_request = ("priority", "correlation")
+    columns_on_request = ("delivered", "priority", "correlation")
     list_filter: ClassVar = [
         *(choice("state", states.choices("transaction", *filters.STATES)), PipelineFilter, CategoryFilter),
         *(choice("age", AGES), choice("ended", ENDS), WorkerFilter, CorrelationFilter),

@@ -7,6 +7,7 @@ from django.db.models import F
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
+from engines import pipelines, policies, schedules, transactions
 from engines.dead_letters import bulk
 from engines.dead_letters.bulk import Terms
 from engines.models import BulkOperation, TransactionRecord, Worker
@@ -79,6 +80,34 @@ def test_amounts_and_their_units_stay_on_one_line(inside: Page) -> None:
             inside.set_viewport_size({"width": width, "height": 800})
             assert inside.evaluate(BROKEN) == [], (name, width)
     inside.set_viewport_size({"width": 1280, "height": 800})
+
+
+SIDEWAYS = """() => {
+  const list = document.querySelector(".result-list");
+  let box = list.parentElement;
+  while (getComputedStyle(box).overflowX === "visible") box = box.parentElement;
+  return list.scrollWidth - box.clientWidth;
+}"""
+
+
+def test_the_columns_of_every_list_fit_a_small_desktop(inside: Page) -> None:
+    fill_lists()
+    orders = make_pipeline("invoices", policy="default")
+    policies.write("default-for-the-slow-ones", {}, kind="consumer", by="ada", reason="")
+    slow = make_pipeline("archive", policy="default-for-the-slow-ones")
+    later = timezone.now() + timedelta(hours=6)
+    transactions.submit(orders.name, {"number": "R-00422", "customer": "C-015"}, available_at=later)
+    for payload in ({"amount": 83.22, "number": "R-00422", "customer": "C-015"}, {}):
+        records.succeed(slow, payload, {}, id=f"01a1eac0-6917-766c-9799-c0f990372c99-{len(payload)}-parcel")
+    pipelines.pause(slow.name, by="ada", reason="the archive is being moved to another disk")
+    cron = "*/5 6-18 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15 1-12 0-6"
+    plan = schedules.Plan(pipeline="archive", cron=cron, time_zone="America/Argentina/ComodRivadavia")
+    schedules.create("every-five-minutes", plan, by="ada")
+    WorkerFactory.create(host="worker-7.plants.example.com", pipelines=["archive", "orders", "invoices"])
+    inside.set_viewport_size({"width": 1280, "height": 800})
+    for name in (*LISTS, "engines/deadlettergroup", "engines/deadletter", "engines/schedule"):
+        inside.goto(f"/admin/{name}/")
+        assert inside.evaluate(SIDEWAYS) <= 0, name
 
 
 @everywhere

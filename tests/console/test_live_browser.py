@@ -149,9 +149,9 @@ def loses_its_connection(inside: Page) -> None:
 
 
 def leaves_a_column_out(inside: Page) -> None:
-    heading = inside.get_by_role("columnheader", name="Deliveries")
+    heading = inside.get_by_role("columnheader", name="Duration")
     inside.get_by_text("Columns", exact=True).click()
-    inside.get_by_label("Deliveries").uncheck()
+    inside.get_by_label("Duration").uncheck()
     expect(heading).to_have_count(0)
     transactions.submit("orders", {}, id="last")
     inside.clock.fast_forward(FIVE_SECONDS)

@@ -50,7 +50,7 @@ def test_each_number_of_the_list_leads_to_the_transactions_behind_it(browse: Cli
     transactions.submit("invoices", {})
     ended(pipeline, succeeded=45, failed=15)
     row = browse.get("/admin/engines/pipeline/").content.decode().split('id="result_list"')[1]
-    for state, number in (("pending", "2"), ("running", "0"), ("succeeded", "1 / min"), ("failed", "25.0%")):
+    for state, number in (("pending", "2"), ("running", "0"), ("succeeded", "1 / min"), ("failed", "25.0 %")):
         link = f'href="/admin/engines/transactionrecord/?pipeline=invoices&amp;state={state}">{number}</a>'
         assert link in row, state
     assert "10 min" in row
