@@ -24,6 +24,7 @@ from unfold.sites import UnfoldAdminSite
 from engines.reads import executors
 from ergon_site.access import addresses
 from ergon_site.access.console import fragments, palette
+from ergon_site.access.console.cells import UNKNOWN
 from ergon_site.access.console.pages import PAGES, holds
 from ergon_site.access.console.password_forms import LoginForm, PasswordForm
 from ergon_site.access.core.roles import Right
@@ -130,6 +131,7 @@ class Console(UnfoldAdminSite):
 
     settings_name = "ERGON_CONSOLE"
     index_title = "Dashboard"
+    empty_value_display = UNKNOWN
     login_form = LoginForm
     index_template = "console/dashboard.html"
 

@@ -38,6 +38,7 @@ WORDS = {
     "Please correct the error below.": "Not saved. Correct the marked field.",
     "Please correct the errors below.": "Not saved. Correct the marked fields.",
     "After you've created a user, you’ll be able to edit more user options.": "Roles are chosen on the next page.",
+    "{% if pagination_required %}\n        -\n    {% endif %}": "",
 }
 OPTIONS = {
     "loaders": [("django.template.loaders.cached.Loader", ["ergon_site.console_templates.ConsoleLoader"])],

@@ -16,7 +16,7 @@ from ergon_site.access.console import states
 from ergon_site.access.console.cells import anchor, column, tag
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.pages import registered
-from ergon_site.access.core.durations import span
+from ergon_site.access.core.durations import exact_span, span
 
 
 class AliveFilter(admin.SimpleListFilter):
@@ -83,14 +83,16 @@ class WorkersPage(DetailPage):
     left_behind = column("abandoned", lambda worker: worker.abandoned, ordering="abandoned")
     started = column("started", lambda worker: worker.started_at, ordering="started_at")
     ended = column("settled", lambda worker: f"{worker.settled:,}", ordering="settled")
-    heartbeat = column(
-        "last heartbeat", lambda worker: f"{span(worker.age.total_seconds())} ago", ordering="-heartbeat_at"
-    )
+    heartbeat = column("last heartbeat", lambda worker: _ago(worker.age.total_seconds()), ordering="-heartbeat_at")
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         word = standing(row)
         told = {"standing": word, "tag": tag(word, "worker"), "heartbeat": self.heartbeat(row)}
-        return {"worker": row, "shares": executors.of_worker(row), **told}
+        return {"worker": row, "lease": exact_span(row.lease), "shares": executors.of_worker(row), **told}
+
+
+def _ago(seconds: float) -> str:
+    return f"{span(seconds)} ago" if seconds >= 1 else "now"
 
 
 def standing(worker: Any) -> str:

@@ -26,7 +26,7 @@ from ergon_site.dashboard import charts, marks
 # A chart is as old as this at most; after that the browser asks whether it has changed.
 CACHE = "private, max-age=5"
 LONGEST_KEY = 18
-RANGES = {"15min": "15 minutes", "hour": "Hour", "day": "Day", "week": "Week"}
+RANGES = {"15min": "15 min", "hour": "Hour", "day": "Day", "week": "Week"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

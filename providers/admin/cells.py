@@ -1,5 +1,6 @@
 """Cells of the providers' pages: rates, times, quotas and states as people read them, and links between pages."""
 
+import re
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -12,8 +13,11 @@ from engines.core.errors import PolicyError
 from ergon_site.access.console.cells import (
     FULL,
     UNKNOWN,
+    anchor,
+    measured,
     meter,
     milliseconds,
+    moment,
     note,
     percentage,
     tag,
@@ -21,18 +25,21 @@ from ergon_site.access.console.cells import (
     unbroken,
 )
 from ergon_site.access.console.states import STATES, label
-from ergon_site.access.core.durations import span
+from ergon_site.access.core.durations import exact_span, span
 from providers import active_policy, registry
 from providers.core.breaker import BreakerState
+from providers.core.events import EventKind
 from providers.core.exchange import Who
 from providers.core.limits import BulkheadPolicy
 from providers.core.policy import ProviderPolicy
-from providers.models import ProviderEvent, ProviderExecutionMetric, ProviderPolicyRow
+from providers.models import ProviderEvent, ProviderExecutionMetric, ProviderHealthState, ProviderPolicyRow
 from providers.reads.health import NEARLY, QuotaStanding, Standing
 
 LONGEST_UNBROKEN = 36
 # The sources of answers that are not the provider's.
 STAND_INS = ("cache", "stale", "fallback")
+# As events of quotas record them.
+QUOTA = re.compile(r"(?P<limit>\d+) in (?P<window>[\d.e+]+) s")
 
 
 def share(rate: float | None) -> str:
@@ -61,6 +68,19 @@ def places(one: Standing, policy: ProviderPolicyRow | None) -> str:
     return meter(FULL * taken / most, f"{taken:,} of {most:,} places taken", warning=FULL * NEARLY)
 
 
+def success(one: Standing) -> str:
+    """The success rate of the last hour, with a link to its attempts."""
+    rate = one.rates.success
+    return measured(UNKNOWN if rate is None else anchor(attempts_address(one.who), share(rate)))
+
+
+def last_error(known: ProviderHealthState | None) -> str:
+    """The code of the last error, and when it was."""
+    if known is None or known.last_error_code is None:
+        return UNKNOWN
+    return two_lines(known.last_error_code, moment(known.last_error_at) if known.last_error_at else UNKNOWN)
+
+
 def whose(who: Who) -> str:
     """A capability and its tenant; of an account, all that share it."""
     if who.is_account:
@@ -73,8 +93,8 @@ def tenant(name: str) -> str:
     return unbroken(name) if len(name) <= LONGEST_UNBROKEN else name
 
 
-def away(moment: datetime, now: datetime) -> str:
-    return span(max(0.0, (moment - now).total_seconds()))
+def away(at: datetime, now: datetime) -> str:
+    return span(max(0.0, (at - now).total_seconds()))
 
 
 def attempt(row: ProviderExecutionMetric) -> dict[str, Any]:
@@ -93,8 +113,16 @@ def event(row: ProviderEvent) -> dict[str, Any]:
 
 def change(row: ProviderEvent) -> str:
     """From what to what, on one line."""
-    after = tag(row.to_state, "breaker") if row.to_state in STATES["breaker"] else row.to_state
-    return format_html('<span class="ergon-when">{} → {}</span>', label(row.from_state, "breaker"), after)
+    if row.kind == EventKind.QUOTA.value:
+        before, after = QUOTA.sub(_per_window, row.from_state), QUOTA.sub(_per_window, row.to_state)
+    else:
+        before = label(row.from_state, "breaker")
+        after = tag(row.to_state, "breaker") if row.to_state in STATES["breaker"] else row.to_state
+    return format_html('<span class="ergon-when">{} → {}</span>', before, after)
+
+
+def _per_window(found: re.Match[str]) -> str:
+    return f"{int(found['limit']):,} in {exact_span(float(found['window']))}"
 
 
 def tags(one: Standing) -> str:

@@ -11,10 +11,10 @@ from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from unfold.decorators import action, display
+from unfold.decorators import action
 
 from ergon_site.access.console.buttons import bar, button
-from ergon_site.access.console.cells import UNKNOWN, anchor, column, milliseconds, two_lines, unbroken, with_note
+from ergon_site.access.console.cells import UNKNOWN, column, measured, milliseconds, with_note
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.pages import ReasonForm, actor, done, holds, registered
 from ergon_site.access.console.palette import MOST, Deed, Found
@@ -175,24 +175,10 @@ class GatesPage(KeysetDetailPage):
     name = column("capability", lambda row: cells.whose(row.who))
     breaker = column("breaker", lambda row: with_note(cells.tags(row.standing), cells.why(row.standing)))
 
-    @display(description="success (1 h)")
-    def rate(self, row: Any) -> str:
-        one: Standing = row.standing
-        told = cells.share(one.rates.success)
-        if one.rates.success is None:
-            return told
-        return unbroken(anchor(cells.attempts_address(one.who), told))
-
-    latency = column("p95 (1 h)", lambda row: unbroken(milliseconds(row.standing.rates.p95)))
+    rate = column("success (1 h)", lambda row: cells.success(row.standing))
+    latency = column("p95 (1 h)", lambda row: measured(milliseconds(row.standing.rates.p95)))
     quota = column("quota", lambda row: cells.quota(row.standing.quota))
-
-    @display(description="last error")
-    def last_error(self, row: Any) -> str:
-        known = row.standing.health
-        if known is None or known.last_error_code is None:
-            return UNKNOWN
-        at = f"{known.last_error_at:%Y-%m-%d %H:%M:%S}" if known.last_error_at else UNKNOWN
-        return two_lines(known.last_error_code, at)
+    last_error = column("last error", lambda row: cells.last_error(row.standing.health))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Gate]:
         rows: QuerySet[Gate] = super().get_queryset(request)

@@ -25,6 +25,11 @@ def test_a_measured_time_is_written_without_an_exponent(measured: float | None, 
     assert cells.milliseconds(measured) == text
 
 
+@pytest.mark.parametrize(("number", "text"), [(0, "0 bytes"), (1, "1 byte"), (1023, "1,023 bytes"), (1536, "1.5 KiB")])
+def test_a_size_is_written_in_the_unit_that_reads_best(number: int, text: str) -> None:
+    assert cells.size(number) == text
+
+
 def test_nothing_draws_nothing() -> None:
     assert drawing.columns([]) == []
     assert drawing.columns([0, 0]) == []

@@ -225,6 +225,15 @@ def test_a_page_stays_within_its_query_budget_however_many_rows(browse: Client, 
     assert len(queries) <= QUERY_BUDGET
 
 
+@pytest.mark.once
+def test_no_list_offers_to_show_all_rows_at_once(browse: Client) -> None:
+    for number in range(120):
+        clients.create(f"client {number}", Grant(scopes=["platform"]), by="ada")
+    page = browse.get("/admin/access/apiclient/").content.decode()
+    assert "120" in page
+    assert "Show all" not in page
+
+
 def test_a_page_lists_the_models_of_the_apps_only_where_it_shows_them(
     browse: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

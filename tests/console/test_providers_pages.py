@@ -227,6 +227,9 @@ def test_a_quota_is_set_and_dropped(browse: Client, gate: Gate) -> None:
     assert "0 of 20" in records.read(browse, made)
     browse.post(page(gate, "drop-quota"), DIALOG)
     assert "no quota" in records.read(browse, page(gate))
+    # Events record seconds; people read the length of the window.
+    for address in (page(gate), f"{PROVIDERS}providerevent/"):
+        assert "none → 10 in 1 d" in records.read(browse, address)
 
 
 def test_attempts_are_found_by_what_they_were(browse: Client, gate: Gate) -> None:

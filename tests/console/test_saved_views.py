@@ -77,6 +77,7 @@ def test_a_shared_view_is_seen_by_all_changed_by_its_owner_and_audited(others: t
     for place, told in (("edit", {"name": "theirs"}), ("remove", {})):
         operator.post(f"{VIEWS}{view.pk}/{place}/", {"_form_submitted": "True", **told})
         assert SavedView.objects.get().name == "<b>ours</b>"
+    assert "ergon-button-danger" in viewer.get(f"{VIEWS}{view.pk}/remove/").text
     renamed = {"_form_submitted": "True", "name": "ours", "is_shared": "on"}
     assert viewer.post(f"{VIEWS}{view.pk}/edit/", renamed).status_code == 302
     assert viewer.get(f"{VIEWS}{view.pk}/edit/").text.count('value="ours"') == 1

@@ -66,6 +66,7 @@ REMOVE = {
     "title": "Delete the view",
     "description": "Links to it stop working. Nothing else changes.",
     "form_class": BaseDialogForm,
+    "keep": "Keep it",
 }
 
 

@@ -57,6 +57,11 @@ def unbroken(text: object) -> str:
     return format_html('<span class="ergon-when">{}</span>', text)
 
 
+def measured(text: str) -> str:
+    """A number with its unit, on one line; on a narrow screen with its heading."""
+    return text if text == UNKNOWN else format_html('<span class="ergon-when ergon-measured">{}</span>', text)
+
+
 def moment(at: datetime) -> str:
     """A time: read as how long ago or ahead, with the exact one on hover; without a script the exact one, in UTC."""
     utc = at.astimezone(UTC)
@@ -101,7 +106,7 @@ def percentage(number: float) -> str:
 def size(number: int) -> str:
     """A number of bytes in the unit that reads best."""
     if number < STEP:
-        return f"{number:,} bytes"
+        return f"{number:,} byte{'' if number == 1 else 's'}"
     power = min(int(math.log(number, STEP)), len(UNITS))
     return f"{number / STEP**power:.1f} {UNITS[power - 1]}"
 

@@ -132,6 +132,7 @@ class ConsolePage(ModelAdmin):
 
     view_right: ClassVar[Right] = Right.VIEW
     edit_right: ClassVar[Right | None] = None
+    list_max_show_all = 0  # no link that shows all rows at once
     # Columns of the list that are shown only to those who choose them.
     columns_on_request: ClassVar[tuple[str, ...]] = ()
     # Columns, or names with the column or expression behind each.
