@@ -5,7 +5,7 @@ from importlib.resources import files
 import pytest
 from playwright.sync_api import Page, expect
 
-from engines import transactions
+from engines import policies, transactions
 from engines.models import BulkOperation, DeadLetter, Pipeline, Policy, TransactionRecord, Worker
 from ergon_site.access.models import AuditEntry
 from facts.models import Boundary
@@ -47,18 +47,49 @@ def addresses() -> list[str]:
 
 def test_axe_finds_nothing_in_light_in_dark_and_on_a_narrow_screen(inside: Page) -> None:
     scene.fill()
-    axe, found = (files("axe_playwright_python") / "axe.min.js").read_text(), []
+    found = []
     assert len(addresses()) > 20
     for address in addresses():
         inside.goto(address)
-        inside.evaluate(axe)
-        for look, (width, scheme, run) in LOOKS.items():
-            inside.set_viewport_size({"width": width, "height": 900})
-            inside.evaluate("is => document.documentElement.classList.toggle('dark', is)", scheme == "dark")
-            found += [f"{address} {look} {one}" for one in inside.evaluate(f"() => {run}.then({TOLD})")]
+        found += [f"{address} {one}" for one in violations(inside)]
         counts = inside.evaluate("['main', 'h1', 'header'].map(name => document.querySelectorAll(name).length)")
         assert counts == [1, 1, 1], address
     assert found == []
+
+
+def test_axe_finds_nothing_on_refused_forms_and_on_a_review(inside: Page) -> None:
+    policies.write("patient", {}, kind="consumer", by="ada", reason="for the slow provider")
+    found = {}
+    for address, button in {"/admin/password_change/": "Change password", "/admin/auth/user/add/": "Save"}.items():
+        inside.goto(address)
+        inside.get_by_role("button", name=button).click()
+        inside.get_by_text("Not saved").wait_for()
+        found[address] = violations(inside)
+    inside.goto("/admin/engines/policy/")
+    inside.get_by_role("link", name="patient", exact=True).click()
+    inside.get_by_label("Max attempts").first.fill("9")
+    inside.get_by_role("button", name="Review changes").click()
+    inside.get_by_role("heading", name="Changes from version 1").wait_for()
+    found["review"] = violations(inside)
+    inside.context.clear_cookies()
+    inside.goto("/admin/login/")
+    inside.get_by_label("Username").fill("nobody")
+    inside.get_by_label("Password").fill("nothing")
+    inside.get_by_role("button", name="Log in").click()
+    inside.get_by_text("Wrong username or password.").wait_for()
+    found["login"] = violations(inside)
+    assert [f"{place} {one}" for place, several in found.items() for one in several] == []
+
+
+def violations(inside: Page) -> list[str]:
+    """What axe finds on the page in each look."""
+    inside.evaluate((files("axe_playwright_python") / "axe.min.js").read_text())
+    found = []
+    for look, (width, scheme, run) in LOOKS.items():
+        inside.set_viewport_size({"width": width, "height": 900})
+        inside.evaluate("is => document.documentElement.classList.toggle('dark', is)", scheme == "dark")
+        found += [f"{look} {one}" for one in inside.evaluate(f"() => {run}.then({TOLD})")]
+    return found
 
 
 def test_a_row_is_three_tabs_away_and_the_focus_is_seen_on_the_way(inside: Page) -> None:
