@@ -288,7 +288,7 @@ def not_kept() -> ProviderError:
 @worker_ready.connect
 def _replay_journal(**_: Any) -> None:
     """Settle what the processes before this one could not."""
-    calls.replay_if_known()
+    calls.replay_known()
     connection.close()
 
 

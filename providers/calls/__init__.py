@@ -14,7 +14,8 @@ from providers.calls.answers import (
 from providers.calls.dead_letters import record_dead_letter as record_dead_letter
 from providers.calls.journal import (
     answer_to as answer_to,
-    replay_if_known as replay_if_known,
+    known as known,
+    replay_known as replay_known,
     spool as spool,
     waiting as waiting,
 )

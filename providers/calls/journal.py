@@ -36,13 +36,13 @@ SAME_REQUEST = "SELECT entry FROM outcomes WHERE tenant = ? AND provider = ? AND
 log = structlog.get_logger("ergon.providers")
 
 
-class _Known:
+class Known:
     """Whether there may be something in the journal, for all this process knows."""
 
     has_outcomes = True
 
 
-_known = _Known()
+known = Known()
 
 
 def spool(request: CallRequest, settlement: Settle) -> bool:
@@ -56,7 +56,7 @@ def spool(request: CallRequest, settlement: Settle) -> bool:
         about = {"outcome": settlement.outcome.value, "call_id": request.call_id, **request.who._asdict()}
         log.error("provider outcome lost", **about, traceback=failures.traceback_of(error))  # noqa: TRY400 (no secrets)
         return False
-    _known.has_outcomes = True
+    known.has_outcomes = True
     log.warning("provider outcome kept in the journal", call_id=request.call_id, **request.who._asdict())
     return True
 
@@ -83,17 +83,16 @@ def waiting() -> int:
     return int(count)
 
 
-def replay_if_known() -> None:
-    """Settle what waits, if this process has left it here or was just started. That it fails is no trouble of ours."""
-    if _known.has_outcomes:
-        _known.has_outcomes = False  # so that nobody else of this process begins as well
-        try:
-            # A call is not to be held up for long: what could not be settled before is left to `maintain`.
-            if _replay("SELECT id, entry FROM outcomes WHERE failures = 0 ORDER BY id LIMIT ?") == BATCH:
-                _known.has_outcomes = True
-        except Exception as error:  # noqa: BLE001 (of the file or of the database)
-            _known.has_outcomes = True
-            log.warning("provider journal waits", error_type=type(error).__name__)
+def replay_known() -> None:
+    """Settle what waits, where `known` says that something may. That it fails is no trouble of ours."""
+    known.has_outcomes = False  # so that nobody else of this process begins as well
+    try:
+        # A call is not to be held up for long: what could not be settled before is left to `maintain`.
+        if _replay("SELECT id, entry FROM outcomes WHERE failures = 0 ORDER BY id LIMIT ?") == BATCH:
+            known.has_outcomes = True
+    except Exception as error:  # noqa: BLE001 (of the file or of the database)
+        known.has_outcomes = True
+        log.warning("provider journal waits", error_type=type(error).__name__)
 
 
 def replay() -> int:
@@ -112,7 +111,7 @@ def _replay(chosen: str) -> int:
             with sql.lost_connections_closed():
                 _settle(*journal_entry.loaded(entry))
         except sql.LOST:
-            _known.has_outcomes = True
+            known.has_outcomes = True
             break
         except Exception as error:  # noqa: BLE001 (it must not keep the others waiting: it is tried last, and stays)
             about = {"entry": number, "traceback": failures.traceback_of(error)}

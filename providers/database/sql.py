@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, OperationalError, connection, connections
@@ -106,9 +106,10 @@ class answered_within(time_limit):  # noqa: N801 (read as a verb; a generator wo
 
     __slots__ = ()
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         super().__enter__()
         _thread.later, _thread.ends_at = [], time.monotonic() + (self.seconds or 0.0)
+        return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         later, _thread.later, _thread.ends_at = _thread.later, None, None

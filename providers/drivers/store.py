@@ -202,16 +202,17 @@ class Store:
     def _ask(self, name: str, verb: Callable[[bool], T]) -> T | StoreLost:
         """The result of a verb, unless the database is away. If only the connection was lost, it is asked again."""
         for is_repeat in (False, True):
-            was_connected = calls.is_connected()
+            limit = calls.answered_within(self._time_for(name))
             try:
-                with calls.answered_within(self._time_for(name)):
+                with limit:
                     found = verb(is_repeat)
             except calls.LOST as error:
                 lost = error
             else:
-                calls.replay_if_known()
+                if calls.known.has_outcomes:
+                    calls.replay_known()
                 return found
-            if isinstance(lost, calls.DatabaseTimeoutError) or not was_connected or calls.is_connected():
+            if isinstance(lost, calls.DatabaseTimeoutError) or not limit.was_connected or calls.is_connected():
                 break
         telemetry.store_failures.add(1, {telemetry.VERB: name})
         about = {"verb": name, "error_type": type(lost).__name__, **self._ticket.who._asdict()}

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 import structlog
 from django.db import DatabaseError, InterfaceError, OperationalError, connection, connections
@@ -44,14 +44,13 @@ def retry_conflicts(verb: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(verb)
     def run(*arguments: P.args, **options: P.kwargs) -> T:
-        if not _is_outermost():
-            return verb(*arguments, **options)
         for failures in range(1, MOST_TRIES):
             try:
                 return verb(*arguments, **options)
             except OperationalError as error:
                 # A conflict is what the database has ended only because of another transaction.
-                if getattr(error.__cause__, "sqlstate", None) not in {SERIALIZATION_FAILURE, DEADLOCK_DETECTED}:
+                is_conflict = getattr(error.__cause__, "sqlstate", None) in {SERIALIZATION_FAILURE, DEADLOCK_DETECTED}
+                if not (is_conflict and _is_outermost()):
                     raise
                 log.info("transaction_retried", verb=verb.__qualname__, error=str(error).partition("\n")[0])
             # By chance, so that the same two do not meet again.
@@ -83,16 +82,19 @@ class time_limit:  # noqa: N801 (read as a verb; a generator would cost several 
     SQLite has no connection that could fall silent; its own busy timeout bounds the wait for another writer.
     """
 
-    __slots__ = ("_call", "seconds")
+    __slots__ = ("_call", "seconds", "was_connected")
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
+        self.was_connected = False  # to PostgreSQL, when the block began
         self._call: _Call | None = None
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         wrapper: Any = connections[DEFAULT_DB_ALIAS]
         if self.seconds is not None and wrapper.vendor == "postgresql":
+            self.was_connected = wrapper.connection is not None
             self._call = _watcher.begin(wrapper, self.seconds)
+        return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         call = self._call

@@ -162,7 +162,10 @@ def prepared_rows(raw: Any, statement: str, given: Mapping[str, Any]) -> list[tu
     result = execute_prepared(raw, statement, given)
     if not result.ntuples:
         return []
-    reader = Transformer(raw)
+    # One for each connection, as a cursor has: it remembers how each type is read.
+    reader = getattr(raw, "ergon_reader", None)
+    if reader is None:
+        reader = raw.ergon_reader = Transformer(raw)
     reader.set_pgresult(result)
     return reader.load_rows(0, result.ntuples, tuple)
 
