@@ -4,9 +4,9 @@
 with a quota. Bare: the same with psycopg by hand, `UPDATE … RETURNING` of one row by the same key, prepared, nothing
 decided. Both commit, and wait for the disk, each time. One caller alone is measured too: there nothing shares a commit.
 
-**Settlement, 8 callers.** Writes the call, its minute, the gate, the health and the quota, in one statement; and since
-no capability has had a hundred calls in the hour, its rates each time, in two more. Once in eight processes, where each
-settles alone, and once in eight threads of one process, which settle together.
+**Settlement, 8 callers.** Writes the call, its minute and the gate, in one statement; within a second a thread of each
+process writes health, rates and quota. Once in eight processes, where each settles alone, and once in eight threads of
+one process, which settle together.
 
 **Waiting, 32 callers.** Four processes of eight threads. *Working*: after each admission a caller is busy with its
 provider for 50 to 150 ms, as callers are, so about 320 admissions are asked for in a second. *Hammering*: nobody does

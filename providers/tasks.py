@@ -28,7 +28,7 @@ from uuid import uuid4
 import structlog
 from celery import Task
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
-from celery.signals import worker_ready
+from celery.signals import worker_process_shutdown, worker_ready
 from django.db import connection, transaction
 from django.utils.module_loading import autodiscover_modules, import_string
 
@@ -290,6 +290,12 @@ def _replay_journal(**_: Any) -> None:
     """Settle what the processes before this one could not."""
     calls.replay_known()
     connection.close()
+
+
+@worker_process_shutdown.connect
+def _show_last_calls(**_: Any) -> None:
+    """Such a process ends without what others do at their exit."""
+    calls.board.show_waiting()
 
 
 def _bare(error: ProviderError) -> ProviderError:

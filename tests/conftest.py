@@ -20,6 +20,7 @@ from ergon_site.access import clients
 from ergon_site.access.clients import Grant
 from ergon_site.access.database import clock
 from facts import ledger
+from providers.calls.rating import board
 from tests import database
 from tests.processes import Site, serve
 
@@ -48,6 +49,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
         database.keep_copy()
     yield
     ledger.release_connection()
+    board.release_connection()
     with django_db_blocker.unblock():
         database.drop_copy()
 

@@ -34,7 +34,7 @@ class HealthSerializer(serializers.Serializer[Standing]):
     quota = QuotaSerializer(allow_null=True)
     last_error_code = serializers.CharField(source="health.last_error_code", default=None, allow_null=True)
     last_error_at = serializers.DateTimeField(source="health.last_error_at", default=None, allow_null=True)
-    last_success_at = serializers.DateTimeField(source="health.last_success_at", default=None, allow_null=True)
+    last_success_at = serializers.DateTimeField(default=None, allow_null=True)
 
 
 class SummarySerializer(serializers.Serializer[Any]):

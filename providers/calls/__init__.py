@@ -29,15 +29,9 @@ from providers.calls.overrides import (
     set_quota as set_quota,
 )
 from providers.calls.pruning import prune as prune, prune_old as prune_old
-from providers.calls.rating import rollup as rollup
-from providers.calls.settling import (
-    claim as claim,
-    give_up as give_up,
-    kept as kept,
-    refuse as refuse,
-    settle as settle,
-    stand_in as stand_in,
-)
+from providers.calls.rating import board as board, rollup as rollup
+from providers.calls.refusing import give_up as give_up, refuse as refuse, stand_in as stand_in
+from providers.calls.settling import claim as claim, kept as kept, settle as settle
 from providers.core.exchange import CallRequest as CallRequest
 from providers.database.admitting import admit as admit
 from providers.database.sql import (

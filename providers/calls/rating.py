@@ -1,71 +1,161 @@
-"""VERBS: rate, rollup. The rates of the last hour, which health shows.
+"""VERBS: rate, mark, show, rollup. What people see of a capability: its health with the rates of the hour, its quota.
 
-A usual success computes them along with its settlement, on PostgreSQL; after any other, the verb does.
+A failure is seen at once. On PostgreSQL a usual success changes its attempt, minute and gate alone, and a thread of the
+process shows it with all others of the same second. Gates and minutes tell all that is shown: what a process that died
+has not shown, the next call or `maintain` does.
 """
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+import atexit
+import os
+import threading
+from collections.abc import Mapping
 
-from django.db.models import Q
+import orjson
+import structlog
+from django.db import connections
+from django.db.models import Exists, OuterRef, Q
 
+from engines.core import failures
 from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.clock import database_time
-from ergon_site.access.database.group_commit import Group
 from providers.calls.overrides import end_expired_overrides
 from providers.core import histogram
 from providers.core.exchange import Who
-from providers.database import admitting, group_settlement, sql, statements
+from providers.database import admitting, sql, statements, visible
 from providers.models import Gate, ProviderHealthState
 
+log = structlog.get_logger("ergon.providers")
+# Gates that are shown with one statement: few, since it holds them all while it waits for one. And those that wait at
+# most: others are left to `maintain`.
+AT_ONCE, MOST_WAITING = 20, 100_000
+# Seconds: for the database to answer, and after which a thread with nothing to show closes its connection.
+LIMIT, IDLE = 5.0, 10.0
 
-def rate(gate_id: int, who: Who) -> None:
-    """Compute the rates of a capability anew. Whoever has seen less never overwrites who has seen more."""
-    if sql.is_in_transaction():
-        _rate([(gate_id, who)])
-    else:
-        group.put((gate_id, who), sql.time_left())
+# The window that a call of each capability was reserved in, if any.
+Marked = dict[Who, float | None]
 
 
 @retry_conflicts
-def _rate(asked: Sequence[tuple[int, Who]]) -> Sequence[None]:
-    """Compute what several threads ask for at the same time, once for each gate."""
-    gates = dict(asked)
-    if len(gates) > 1 and sql.is_postgresql():
-        sql.rows(group_settlement.group_rating(), {"rates": json.dumps(_rates_of(gates, statements.SEVERAL))})
-        return [None] * len(asked)
-    for gate_id, who in gates.items():
-        for rates in _rates_of({gate_id: who}, statements.ONE):
-            sql.rows(statements.RATES.format(clock=sql.dialect().clock), rates)
-    return [None] * len(asked)
+def rate(gate_id: int, who: Who) -> None:
+    """Compute the rates of a capability anew. Whoever has seen less never overwrites who has seen more."""
+    clock = sql.dialect().clock
+    found = sql.rows(statements.MINUTES.format(clock=clock), {"gate": gate_id})
+    for settled in {row[0] for row in found}:
+        rates = histogram.rates_of([row[1:] for row in found if row[1] is not None])._asdict()
+        sql.rows(statements.RATES.format(clock=clock), {**admitting.named(who), **rates, "settlement": settled})
 
 
-def _rates_of(gates: Mapping[int, Who], which: str) -> list[dict[str, Any]]:
-    asked = {"gates": ",".join(map(str, gates))}
-    minutes: dict[int, list[list[Any]]] = {}
-    settlements: dict[int, int] = {}
-    text = statements.MINUTES.format(minutes=which).format(clock=sql.dialect().clock)
-    for gate_id, settled, *minute in sql.rows(text, asked):
-        settlements[gate_id] = settled
-        minutes.setdefault(gate_id, []).extend([minute] if minute[0] is not None else [])
-    return [
-        {**admitting.named(gates[gate_id]), **histogram.rates_of(minutes[gate_id])._asdict(), "settlement": settled}
-        for gate_id, settled in settlements.items()
-    ]
+@retry_conflicts
+def show(marked: Mapping[Who, float | None]) -> None:
+    """Show a few capabilities as their gates are, on PostgreSQL."""
+    gates = [{**admitting.named(who), "reserved_in": start} for who, start in marked.items()]
+    sql.rows(visible.show(), {"gates": orjson.dumps(gates).decode()})
 
 
-group: Group[tuple[int, Who], None] = Group(_rate, lambda asked, _: _rate([asked])[0])
+class Board:
+    """What this process has settled and not shown yet, and the thread that shows it."""
+
+    def __init__(self) -> None:
+        self._begin_anew()
+        # A forked process has none of its parent's threads, and perhaps a held lock.
+        os.register_at_fork(after_in_child=self._begin_anew)
+        atexit.register(self.show_waiting)
+
+    def _begin_anew(self) -> None:
+        self._lock = threading.Lock()
+        self._showing = threading.Lock()
+        self._waiting: Marked = {}
+        self._has_waiting = threading.Event()
+        self._is_released = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._is_away = False
+
+    def mark(self, who: Who, reserved_in: float | None = None) -> None:
+        """Have a capability shown within a second."""
+        with self._lock:
+            self._add(who, reserved_in)
+            if self._thread is None:
+                self._is_released.clear()
+                self._thread = threading.Thread(target=self._work, name="ergon-provider-health", daemon=True)
+                self._thread.start()
+
+    def _add(self, who: Who, reserved_in: float | None) -> None:
+        earlier = self._waiting.get(who)
+        if earlier is not None and (reserved_in is None or earlier < reserved_in):
+            return  # the later window is the present one, which is shown anyway
+        if who in self._waiting or len(self._waiting) < MOST_WAITING:
+            self._waiting[who] = reserved_in
+            self._has_waiting.set()
+
+    def _work(self) -> None:
+        while not self._is_released.is_set():
+            if not self._has_waiting.wait(IDLE):
+                connections.close_all()
+                self._has_waiting.wait()
+            self._is_released.wait(histogram.RATED_EVERY)
+            self.show_waiting()
+        connections.close_all()
+
+    def show_waiting(self) -> None:
+        """Show all that waits. What the database cannot take now waits on."""
+        with self._showing:
+            with self._lock:
+                waiting, self._waiting = list(self._waiting.items()), {}
+                self._has_waiting.clear()
+            for begin in range(0, len(waiting), AT_ONCE):
+                if not self._is_shown(dict(waiting[begin : begin + AT_ONCE])):
+                    with self._lock:
+                        for who, reserved_in in waiting[begin:]:
+                            self._add(who, reserved_in)
+                    return
+
+    def _is_shown(self, marked: Marked) -> bool:
+        try:
+            with sql.answered_within(LIMIT):
+                show(marked)
+        except sql.LOST as error:
+            if not self._is_away:
+                log.warning("provider health waits", error_type=type(error).__name__)
+            self._is_away = True
+            return False
+        except Exception as error:  # noqa: BLE001 (it must not keep the others waiting: `maintain` tries again)
+            log.error("provider health not shown", traceback=failures.traceback_of(error))  # noqa: TRY400 (no secrets)
+        self._is_away = False
+        return True
+
+    def release_connection(self) -> None:
+        """Forget what waits, and end the thread; the next mark begins another."""
+        with self._showing, self._lock:
+            thread, self._thread, self._waiting = self._thread, None, {}
+        if thread is not None:
+            self._is_released.set()
+            self._has_waiting.set()
+            thread.join()
+
+    def forget(self) -> None:
+        """Forget what waits, once nothing is being shown."""
+        with self._showing, self._lock:
+            self._waiting = {}
+
+
+board = Board()
 
 
 def rollup() -> int:
-    """Compute the rates anew wherever they have aged, so that an hour without calls shows; how many."""
+    """Show anew what is not shown yet, and rates that have aged, so that an hour without calls shows; how many."""
     before = database_time().timestamp() - histogram.RATED_EVERY
     end_expired_overrides(before)
-    aged = ProviderHealthState.objects.filter(Q(rated_at__lt=before) | Q(rated_at__isnull=True), attempts_1h__gt=0)
-    count = 0
-    for health in aged.order_by("pk").iterator():
-        gate = Gate.objects.filter(**health.who._asdict()).values_list("pk", flat=True).first()
-        if gate is not None:
-            rate(gate, health.who)
-            count += 1
-    return count
+    same = {name: OuterRef(name) for name in Who._fields}
+    shown = ProviderHealthState.objects.filter(**same)
+    aged = shown.filter(Q(rated_at__lt=before) | Q(rated_at__isnull=True), attempts_1h__gt=0)
+    is_shown = Exists(shown.filter(rated_settlement__gte=OuterRef("settlements")))
+    due = Gate.objects.filter(Exists(aged) | Q(settlements__gt=0) & ~is_shown)
+    found = {Who(*names): gate_id for gate_id, *names in due.order_by("pk").values_list("pk", *Who._fields)}
+    if sql.is_postgresql():
+        whos = list(found)
+        for begin in range(0, len(whos), AT_ONCE):
+            show(dict.fromkeys(whos[begin : begin + AT_ONCE]))
+    else:
+        for who, gate_id in found.items():
+            rate(gate_id, who)
+    return len(found)

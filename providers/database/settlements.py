@@ -9,9 +9,10 @@ from providers.core.exchange import Source
 from providers.database import gates, statements
 from providers.database.dialects import Dialect
 
-# Whether the rates have been computed along with it is only known of a usual settlement.
-SETTLED = "SELECT g.decision, g.id, g.decided_at, h.rated_at, h.attempts_1h, {is_rated}, {marks} FROM {gate}, {health}"
-RETURNED_HEALTH = "RETURNING rated_at, attempts_1h, rated_settlement"
+SETTLED = "SELECT g.decision, g.id, g.decided_at, h.rated_at, h.attempts_1h, {marks} FROM {gate}, {health}"
+# Of a usual one, health is not known.
+USUALLY_SETTLED = "SELECT g.decision, g.id, g.decided_at, NULL, NULL FROM {gate}"
+RETURNED_HEALTH = "RETURNING rated_at, attempts_1h"
 NO_RETRY = dict.fromkeys(("is_retried", "is_suppressed", "is_returned"), "false")
 # What is the same of all usual settlements, so that it need not be given.
 CONSTANTS = {
@@ -36,8 +37,7 @@ class Kind(NamedTuple):
     is_limited: bool = False
     is_guarded: bool = False
     is_shared: bool = False
-    is_usual: bool = False  # it leaves no marks; where it might, it settles nothing
-    has_new_rates: bool = False  # of a usual one
+    is_usual: bool = False  # it leaves no marks; where it might, it settles nothing. What people see follows later
     has_rates: bool = False
     has_place: bool = False  # in the fleet's bulkhead
 
@@ -49,21 +49,19 @@ def texts_of(dialect: Dialect, kind: Kind) -> list[str]:
     words = {"is_retried": "g.decision = 'retry'", "is_suppressed": "g.decision = 'suppressed'"}
     words["is_returned"] = "(g.decision = 'shut' AND CAST(%(returns_if_shut)s AS bigint) = 1)"
     words = (NO_RETRY if kind.is_refusal or kind.is_usual else words) | _tables(dialect)
-    parts = {"m": statements.METRIC, "h": f"{health} {RETURNED_HEALTH}", "n": minute}
-    if kind.is_limited:
+    parts = {"m": statements.METRIC, "n": minute}
+    if not kind.is_usual:
+        parts["h"] = f"{health} {RETURNED_HEALTH}"
+    if kind.is_limited and not kind.is_usual:
         parts["q"] = statements.quota(dialect, is_refusal=kind.is_refusal)
     if kind.is_guarded:
         parts["c"] = statements.claim_end(dialect)
     # What is said of gates is formatted already: its JSON has braces.
     texts = changed | {name: part.format(**words) for name, part in parts.items()}
-    if kind.has_new_rates:
-        gate = statements.rated_gate(calls="1", buckets=dialect.first_bucket)
-        rated = statements.health(dialect, has_new_rates=True).format(**words | {"gate": gate})
-        texts["h"] = f"{rated} {RETURNED_HEALTH}"
     has_events = dialect.is_one and not kind.is_refusal and not kind.is_usual
     if has_events:
         texts["e"] = gates.settlement_events(dialect, has_rates=kind.has_rates).format(**words)
-    if kind.is_shared:
+    if kind.is_shared and not kind.is_usual:
         of_account = words | {"gate": words["account_as_gate"]}
         texts["ha"] = health.format(**of_account)
         if kind.is_limited:
@@ -77,14 +75,10 @@ def texts_of(dialect: Dialect, kind: Kind) -> list[str]:
 
 def _settlement(dialect: Dialect, kind: Kind) -> tuple[dict[str, str], str, str, str]:
     """The gates as they become, the parts on health and minutes, and what is seen."""
-    seen = f"{SETTLED}, {{account}}" if kind.is_shared else SETTLED
     health, minute = statements.health(dialect), statements.minute(dialect)
     if kind.is_usual:
         changed = gates.usual_settlement(dialect, is_shared=kind.is_shared, has_place=kind.has_place)
-        is_rated = "false"
-        if kind.has_new_rates:
-            is_rated = "h.rated_settlement = g.settlements"
-        return changed, health, minute, seen.replace("{marks}", "NULL").replace("{is_rated}", is_rated)
+        return changed, health, minute, USUALLY_SETTLED
     has_rates = {"has_rates": kind.has_rates}
     terms = has_rates | {"has_place": kind.has_place}
     marks = gates.marks(dialect, "g", **has_rates)
@@ -93,7 +87,8 @@ def _settlement(dialect: Dialect, kind: Kind) -> tuple[dict[str, str], str, str,
         marks += f", {gates.marks(dialect, 'a', **has_rates)}"
     else:
         changed = {"g": gates.gate_settlement(dialect, **terms)}
-    return changed, health, minute, seen.replace("{marks}", marks).replace("{is_rated}", "false")
+    seen = f"{SETTLED}, {{account}}" if kind.is_shared else SETTLED
+    return changed, health, minute, seen.replace("{marks}", marks)
 
 
 def _refusal(dialect: Dialect, kind: Kind) -> tuple[dict[str, str], str, str, str]:

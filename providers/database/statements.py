@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from providers.core.histogram import FEW_ATTEMPTS, GROWTH, HOUR, P95, RATED_EVERY, SMALLEST
+from providers.core.histogram import HOUR
 from providers.database.dialects import Dialect
 
 # In all of them, {gate} is the gate's row as it has just become.
@@ -21,15 +21,12 @@ FROM {gate}
 """
 
 
-MINUTES = """
-SELECT g.id, g.settlements, m.attempts, m.successes, m.executions, m.successful_executions, m.buckets
-FROM provider_gates g LEFT JOIN {minutes}
+MINUTES = f"""
+SELECT g.settlements, m.attempts, m.successes, m.executions, m.successful_executions, m.buckets
+FROM provider_gates g LEFT JOIN provider_minutes m
+  ON m.gate_id = g.id AND m.minute > CAST(floor({{clock}} / 60) AS bigint) - {HOUR}
+WHERE g.id = %(gate)s
 """
-RECENT = f"m.gate_id = g.id AND m.minute > CAST(floor({{clock}} / 60) AS bigint) - {HOUR}"
-ONE = f"provider_minutes m ON {RECENT} WHERE g.id = %(gates)s"
-# Each gate's by themselves: a join of several might read the whole table.
-SEVERAL = f"""LATERAL (SELECT * FROM provider_minutes m WHERE {RECENT} OFFSET 0) m ON true
-WHERE g.id = ANY (CAST(string_to_array(%(gates)s, ',') AS bigint[]))"""
 RATES = """
 UPDATE provider_health_states SET success_rate_1h = CAST(%(success)s AS double precision),
   p95_latency_ms_1h = CAST(%(p95)s AS double precision), execution_rate_1h = CAST(%(execution)s AS double precision),
@@ -37,41 +34,6 @@ UPDATE provider_health_states SET success_rate_1h = CAST(%(success)s AS double p
 WHERE tenant_id = CAST(%(tenant)s AS text) AND provider_name = CAST(%(provider)s AS text)
   AND capability = CAST(%(capability)s AS text) AND rated_settlement <= CAST(%(settlement)s AS bigint)
 """
-# The rates of a gate g with its fresh successes, as `histogram.rates_of` computes them, on PostgreSQL: what a statement
-# has written itself it does not see. Where others have settled since it began, it does not see those either, and there
-# are none; nor where the present ones will do.
-RATES_WITH_NEW = f"""
-SELECT t.attempts + {{calls}} AS attempts,
-  CAST(t.successes + {{calls}} AS double precision) / (t.attempts + {{calls}}) AS success,
-  CAST(t.successful_executions + {{calls}} AS double precision) / (t.executions + {{calls}}) AS execution,
-  (SELECT CAST(round(CAST({SMALLEST} * power({GROWTH}, bucket - 0.5) AS numeric), 3) AS double precision)
-    FROM (SELECT CAST(key AS bigint) AS bucket, sum(CAST(value AS integer)) OVER (ORDER BY CAST(key AS bigint)) AS seen
-      FROM unnest(t.histograms || {{buckets}}) AS one (buckets), jsonb_each_text(one.buckets)) AS ranked
-    WHERE seen >= GREATEST(1, ceil({P95} * (t.attempts + {{calls}}) - 1e-9)) ORDER BY bucket LIMIT 1) AS p95
-FROM (
-  SELECT COALESCE(sum(m.attempts), 0) AS attempts, COALESCE(sum(m.successes), 0) AS successes,
-    COALESCE(sum(m.executions), 0) AS executions, COALESCE(sum(m.successful_executions), 0) AS successful_executions,
-    COALESCE(array_agg(m.buckets), CAST(ARRAY[] AS jsonb[])) AS histograms
-  FROM provider_minutes m
-  WHERE m.gate_id = g.id AND m.minute > CAST(floor(g.decided_at / 60) AS bigint) - {HOUR}) AS t
-WHERE g.settlements = {{calls}} + (SELECT o.settlements FROM provider_gates o WHERE o.id = g.id)
-  AND NOT EXISTS (SELECT FROM provider_health_states h
-    WHERE h.tenant_id = g.tenant_id AND h.provider_name = g.provider_name AND h.capability = g.capability
-      AND h.attempts_1h >= {FEW_ATTEMPTS} AND g.decided_at - h.rated_at < {RATED_EVERY})
-"""
-RATED = {
-    "success_rate_1h": "success",
-    "execution_rate_1h": "execution",
-    "p95_latency_ms_1h": "p95",
-    "attempts_1h": "attempts",
-}
-
-
-def rated_gate(*, calls: str, buckets: str) -> str:
-    """The gates g with their new rates, as `new_…`, where there are any. Each by itself: there may be many."""
-    new = ", ".join(f"rates.{name} AS new_{name}" for name in RATED.values())
-    rates = RATES_WITH_NEW.format(calls=calls, buckets=buckets)
-    return f"(SELECT g.*, {new} FROM g LEFT JOIN LATERAL ({rates}) AS rates ON true) AS g"
 
 
 def minute(dialect: Dialect) -> str:
@@ -107,36 +69,28 @@ ON CONFLICT (gate_id, minute) DO UPDATE SET {column} = m.{column} + 1
 """
 
 
-def health(dialect: Dialect, at: str = "g.decided_at", *, has_new_rates: bool = False) -> str:
-    """The statement that updates the visible breaker state, overrides included, and the last error and success.
-
-    New rates are with the gate, as `new_…`; where those are null, they stay as they are.
-    """
+def health(dialect: Dialect, at: str = "g.decided_at") -> str:
+    """The statement that updates the visible breaker state, overrides included, and the last error and success."""
     now = dialect.moment.format(at)
-    columns, rates, kept = "", "", ""
-    if has_new_rates:
-        columns = f", {', '.join(RATED)}, rated_at, rated_settlement"
-        rates = f""", g.new_success, g.new_execution, g.new_p95, COALESCE(g.new_attempts, 0),
-  CASE WHEN g.new_attempts IS NOT NULL THEN {at} END, CASE WHEN g.new_attempts IS NULL THEN -1 ELSE g.settlements END"""
-        kept = "".join(
-            f", {name} = CASE WHEN excluded.rated_at IS NULL THEN h.{name} ELSE excluded.{name} END"
-            for name in (*RATED, "rated_at", "rated_settlement")
-        )
     return f"""
 INSERT INTO provider_health_states AS h (tenant_id, provider_name, capability, breaker_state, consecutive_failures,
-  last_error_code, last_error_at, last_success_at, updated_at{columns})
-SELECT g.tenant_id, g.provider_name, g.capability,
-  CASE WHEN g.override <> '' AND (g.override_until IS NULL OR g.override_until > {at}) THEN g.override
-       ELSE g.state END, g.consecutive_failures, CAST(%(reason)s AS text),
-  CASE WHEN CAST(%(reason)s AS text) IS NOT NULL THEN {now} END,
-  CASE WHEN CAST(%(is_success)s AS bigint) = 1 THEN {now} END, {now}{rates}
+  last_error_code, last_error_at, last_success_at, updated_at)
+SELECT g.tenant_id, g.provider_name, g.capability, {shown_state(at)}, g.consecutive_failures,
+  CAST(%(reason)s AS text), CASE WHEN CAST(%(reason)s AS text) IS NOT NULL THEN {now} END,
+  CASE WHEN CAST(%(is_success)s AS bigint) = 1 THEN {now} END, {now}
 FROM {{gate}} WHERE true
 ON CONFLICT (tenant_id, provider_name, capability) DO UPDATE SET breaker_state = excluded.breaker_state,
   consecutive_failures = excluded.consecutive_failures,
   last_error_code = COALESCE(excluded.last_error_code, h.last_error_code),
   last_error_at = COALESCE(excluded.last_error_at, h.last_error_at),
-  last_success_at = COALESCE(excluded.last_success_at, h.last_success_at), updated_at = excluded.updated_at{kept}
+  last_success_at = COALESCE(excluded.last_success_at, h.last_success_at), updated_at = excluded.updated_at
 """
+
+
+def shown_state(at: str) -> str:
+    """The state of a gate g as people see it: an override, while it holds, or the breaker's."""
+    return f"""CASE WHEN g.override <> '' AND (g.override_until IS NULL OR g.override_until > {at}) THEN g.override
+    ELSE g.state END"""
 
 
 def quota(dialect: Dialect, *, is_refusal: bool, part: str = "") -> str:

@@ -44,6 +44,7 @@ class Gate(OfCapability):
     decision = models.CharField(max_length=10, default="", db_default="", help_text="The last decision.")
     decided_at = models.FloatField(null=True)
     turned_at = models.FloatField(null=True, help_text="When the breaker last changed its state.")
+    succeeded_at = models.FloatField(null=True, help_text="When the last success was settled.")
     opened_by = models.CharField(
         max_length=60,
         default="",

@@ -105,6 +105,13 @@ class Standing:
         return known.consecutive_failures if known else 0
 
     @property
+    def last_success_at(self) -> datetime | None:
+        """By the gate, which knows it before the visible table does."""
+        if self.gate is not None and self.gate.succeeded_at is not None:
+            return moment(self.gate.succeeded_at)
+        return self.health.last_success_at if self.health else None
+
+    @property
     def opened_by(self) -> str:
         """The rate that opened the breaker; empty if failures in a row did."""
         return self.gate.opened_by if self.gate else ""
@@ -142,13 +149,13 @@ class OpenBreaker(NamedTuple):
 
 
 def of_tenant(tenant_id: str) -> list[Standing]:
-    """Every capability of a tenant that has a quota, health, or an operator's word on it."""
+    """Every capability of a tenant that has a quota, calls, or an operator's word on it."""
     now = database_time()
     gates = {gate.who: gate for gate in Gate.objects.filter(tenant_id=tenant_id)}
     healths = {row.who: row for row in ProviderHealthState.objects.filter(tenant_id=tenant_id)}
     windows = QuotaState.objects.filter(tenant_id=tenant_id, window_start__lte=now, window_end__gt=now)
     quotas = {row.who: row for row in windows.order_by("window_start")}
-    seen = {who for who, gate in gates.items() if gate.is_limited or gate.override}
+    seen = {who for who, gate in gates.items() if gate.is_limited or gate.override or gate.settlements}
     minutes = _minutes(gates.values(), now)
     stands = [
         _standing(who, gates.get(who), healths.get(who), quotas.get(who), minutes, now)

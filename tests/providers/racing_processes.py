@@ -13,12 +13,14 @@
 `hang`: executes a call that does not end.
 `outage POLICY`: executes without a database.
 `lose`: executes a call during which the database goes away.
+`leave HOW`: executes once, and ends (`exit`) or dies (`die`) before anybody can have shown it.
 `fork`: forks while one thread settles and another waits for it; the child settles, and prints how, and who waits.
 """
 
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import time
@@ -205,6 +207,14 @@ def lose() -> None:
     print(json.dumps([result.ok, result.payload]))
 
 
+def leave(how: str) -> None:
+    from tests.providers.scripted_providers import scripted
+
+    assert scripted({"rank": 1}).ask().ok
+    if how == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def fork() -> None:
     from django.db import connections
 
@@ -261,6 +271,8 @@ def main() -> None:
             pace(int(count), float(per_second), int(burst), float(seconds))
         case ["outage", policy, reason]:
             outage(policy, reason)
+        case ["leave", how]:
+            leave(how)
         case [kind]:
             {"obey": obey, "hang": hang, "lose": lose, "occupy": occupy, "fork": fork}[kind]()
 

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from providers import ProviderPolicy, RetryBudget, calls
 from providers.calls import settling
+from providers.calls.rating import board
 from providers.core.breaker import Permit, Verdict
 from providers.core.exchange import CallRequest, Outcome, ProviderExecutionContext, ProviderExecutionResult, Who
 from providers.core.gate import Admission, Decision
@@ -135,6 +136,7 @@ def test_executions_of_many_threads_leave_what_they_would_one_after_the_other() 
     assert kept() == COUNT * rounds
     gate = Gate.objects.get()
     assert (gate.used, gate.admissions, gate.consecutive_failures) == (COUNT * rounds, COUNT * rounds, 0)
+    board.show_waiting()
     assert QuotaState.objects.get().used_count == COUNT * rounds
     assert set(IdempotencyClaim.objects.values_list("state", flat=True)) == {"succeeded"}
     health = ProviderHealthState.objects.get()
@@ -235,7 +237,7 @@ def test_a_process_that_is_forked_while_others_settle_settles_its_own() -> None:
 
 
 GATES = [WHO._replace(capability=f"capability-{number}") for number in range(3)]
-BUDGETS = [RetryBudget(50.0, 0.25), RetryBudget(2.0, 0.5)]
+BUDGETS = [RetryBudget(50.0, 0.25), RetryBudget(50.0, 0.5)]  # of one capacity: else their order would count
 gate_states = st.fixed_dictionaries(
     {
         "state": st.sampled_from(["closed", "closed", "open", "half_open"]),
@@ -274,6 +276,7 @@ def test_any_group_leaves_what_its_calls_would_one_after_the_other(rows: list[An
             open_until = begin + 2 * DAY if row["state"] == "open" else None
             Gate.objects.create(**who._asdict(), **row, **(windows if limited else {}), open_until=open_until)
         verb([pair_of(number, call, begin) for number, call in enumerate(calls_made)])
+        board.show_waiting()
         found.append(state_of(earlier))
     assert found[0] == found[1]
 
@@ -288,6 +291,8 @@ def together(pairs: list[tuple[CallRequest, Settle]]) -> None:
     for pair, seen in zip(pairs, settling.settle_together(pairs), strict=True):
         if seen is None:
             assert calls.settle(*pair) is Decision.ENDED
+        elif sql.is_postgresql():
+            board.mark(pair[0].who, pair[1].admission.window_start)
 
 
 def pair_of(number: int, call: dict[str, Any], begin: float) -> tuple[CallRequest, Settle]:
