@@ -1,13 +1,14 @@
 """VERBS: rate, mark, show, rollup. What people see of a capability: its health with the rates of the hour, its quota.
 
-A failure is seen at once. On PostgreSQL a usual success changes its attempt, minute and gate alone, and a thread of the
-process shows it with all others of the same second. Gates and minutes tell all that is shown: what a process that died
-has not shown, the next call or `maintain` does.
+A settlement shows its gate at once. In a process that settles very many, on PostgreSQL, a usual success changes its
+attempt, minute and gate alone, and a thread shows it with all others of the same second. Gates and minutes tell all
+that is shown: what a process that died has not shown, the next call or `maintain` does.
 """
 
 import atexit
 import os
 import threading
+import time
 from collections.abc import Mapping
 
 import orjson
@@ -28,6 +29,8 @@ log = structlog.get_logger("ergon.providers")
 # Gates that are shown with one statement: few, since it holds them all while it waits for one. And those that wait at
 # most: others are left to `maintain`.
 AT_ONCE, MOST_WAITING = 20, 100_000
+# Settlements of a process in a second that each show their gate themselves; what comes after them is shown together.
+SHOWN_AT_ONCE = 50
 # Seconds: for the database to answer, and after which a thread with nothing to show closes its connection.
 LIMIT, IDLE = 5.0, 10.0
 
@@ -52,6 +55,11 @@ def show(marked: Mapping[Who, float | None]) -> None:
     sql.rows(visible.show(), {"gates": orjson.dumps(gates).decode()})
 
 
+def is_shown_at_once() -> bool:
+    """Whether what is settled now is to be seen at once: always but in a process that settles very many calls."""
+    return not sql.is_postgresql() or sql.is_in_transaction() or board.is_calm()
+
+
 class Board:
     """What this process has settled and not shown yet, and the thread that shows it."""
 
@@ -69,6 +77,15 @@ class Board:
         self._is_released = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_away = False
+        self._second, self._settled = 0, 0
+
+    def is_calm(self) -> bool:
+        """Whether so little was settled in this second, with the call that asks, that each can show its gate itself."""
+        with self._lock:
+            second = int(time.monotonic())
+            self._settled = self._settled + 1 if second == self._second else 1
+            self._second = second
+            return self._settled <= SHOWN_AT_ONCE
 
     def mark(self, who: Who, reserved_in: float | None = None) -> None:
         """Have a capability shown within a second."""

@@ -22,10 +22,10 @@ def refuse(ticket: CallRequest, step: Refuse, admission: Admission | None = None
     gate_id = (_refuse_again if is_repeat else _refuse)(ticket, step, admission)
     if not step.ends_execution:  # which the rates tell of
         return
-    if sql.is_postgresql() and not sql.is_in_transaction():
-        board.mark(ticket.who)
-    else:
+    if rating.is_shown_at_once():
         rating.rate(gate_id, ticket.who)
+    else:
+        board.mark(ticket.who)
 
 
 @retry_conflicts

@@ -80,11 +80,11 @@ def settle(ticket: CallRequest, step: Settle) -> Decision:
 
     Usual successes are settled together with those that other threads bring at the same time.
     """
-    seen, is_part = None, sql.is_in_transaction()
-    if not (step.is_repeat or is_part) and _is_usual(ticket, step):
+    seen, is_shown = None, rating.is_shown_at_once()
+    if not (step.is_repeat or is_shown) and _is_usual(ticket, step):
         seen = group.put((ticket, step), sql.time_left())
-    seen = seen or _settle_alone((ticket, step))
-    if is_part or not sql.is_postgresql():
+    seen = seen or _settle_alone((ticket, step), is_shown=is_shown)
+    if is_shown:
         _rate_if_due(ticket.who, seen)
         return seen.decision
     board.mark(ticket.who, step.admission.window_start)
@@ -107,12 +107,14 @@ def _is_usual(ticket: CallRequest, step: Settle) -> bool:
     return step.outcome is Outcome.SUCCESS and is_plain and not ticket.policy.opening.are_used
 
 
-def _settle_alone(pair: tuple[CallRequest, Settle], failure: Exception | None = None) -> Seen:
+def _settle_alone(
+    pair: tuple[CallRequest, Settle], failure: Exception | None = None, *, is_shown: bool = False
+) -> Seen:
     """Settle one, also after others have failed to: then it may be settled already, if they lost the connection."""
     ticket, step = pair
     if step.is_repeat or isinstance(failure, sql.LOST):
         return _settle_again(ticket, step)
-    return _settle(ticket, step, is_part=sql.is_in_transaction())
+    return _settle(ticket, step, is_shown=is_shown)
 
 
 def settle_together(pairs: Sequence[tuple[CallRequest, Settle]]) -> Sequence[Seen | None]:
@@ -153,7 +155,7 @@ def _settle_by_one_statement(pairs: Sequence[tuple[CallRequest, Settle]]) -> lis
 def _settle_within(ticket: CallRequest, step: Settle) -> Seen | None:
     """Settle one among others in their transaction; an error of its own is its caller's, who settles it alone."""
     try:
-        return _settle(ticket, step, is_part=True)
+        return _settle(ticket, step, is_shown=True)
     except sql.LOST:
         raise
     except DatabaseError:
@@ -169,7 +171,7 @@ def _settle_again(ticket: CallRequest, step: Settle) -> Seen:
     """Settle what may have been settled already."""
     gate_id, before = look_back(ticket, step.attempt)
     if before is None:
-        return _settle(ticket, step, is_part=True)
+        return _settle(ticket, step, is_shown=True)
     decision = Decision.SUPPRESSED if before.retry_suppressed else Decision.ENDED
     if before.outcome == Outcome.RETRY.value:
         opened = Gate.objects.filter(state=BreakerState.OPEN.value)
@@ -327,8 +329,8 @@ def kept(payload: Mapping[str, Any] | None) -> str:
 
 
 @retry_conflicts
-def _settle(ticket: CallRequest, step: Settle, *, is_part: bool = False) -> Seen:
-    """Settle one; as a part of a transaction with all that people see of it, which no thread could show before."""
+def _settle(ticket: CallRequest, step: Settle, *, is_shown: bool = False) -> Seen:
+    """Settle one; with all that people see of it, or without health and quota, which a thread shows later."""
     kind = settlements.Kind(
         is_limited=any(one.window_start is not None for one in (step.admission, step.admission.account) if one),
         is_guarded=ticket.token is not None,
@@ -338,7 +340,7 @@ def _settle(ticket: CallRequest, step: Settle, *, is_part: bool = False) -> Seen
     )
     dialect = sql.dialect()
     is_plain = step.error is None and not kind.has_rates and not step.admission.is_probe
-    is_usual = is_plain and dialect.is_one and not is_part
+    is_usual = is_plain and dialect.is_one and not is_shown
     with together(step.outcome):
         found: list[sql.Row] = []
         if is_usual:

@@ -208,8 +208,10 @@ def lose() -> None:
 
 
 def leave(how: str) -> None:
+    from providers.calls import rating
     from tests.providers.scripted_providers import scripted
 
+    rating.SHOWN_AT_ONCE = 0
     assert scripted({"rank": 1}).ask().ok
     if how == "die":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -219,10 +221,11 @@ def fork() -> None:
     from django.db import connections
 
     from providers import calls
-    from providers.calls import settling
+    from providers.calls import rating, settling
     from tests.processes import eventually
     from tests.providers.test_group_settling import settle_in_time, success
 
+    rating.SHOWN_AT_ONCE = 0
     verb, may_go_on = settling.settle_together, threading.Event()
 
     def hold(pairs: Any) -> Any:

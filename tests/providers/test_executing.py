@@ -17,7 +17,6 @@ from providers import (
     active_policy,
     calls,
 )
-from providers.calls.rating import board
 from providers.core.exchange import ProviderAnswer
 from providers.models import Gate, ProviderExecutionMetric, ProviderHealthState, ProviderMinute
 from tests.providers.scripted_providers import TENANT, Scripted, context, scripted
@@ -40,7 +39,6 @@ def test_a_success_is_returned_and_written_down() -> None:
     assert (result.ok, result.outcome, result.payload) == (True, Outcome.SUCCESS, {"rank": 3})
     assert [attempt.outcome for attempt in result.attempts] == [Outcome.SUCCESS]
     assert rows() == [(1, "success", None, False)]
-    board.show_waiting()
     health = ProviderHealthState.objects.get()
     assert (health.breaker_state, health.consecutive_failures, health.success_rate_1h) == ("closed", 0, 1.0)
     assert health.p95_latency_ms_1h is not None
@@ -56,7 +54,6 @@ def test_a_transient_failure_is_tried_again_and_then_forgotten_by_the_breaker() 
     assert result.ok
     assert [attempt.reason_code for attempt in result.attempts] == ["timeout", "timeout", None]
     assert rows() == [(1, "retry", "timeout", True), (2, "retry", "timeout", True), (3, "success", None, False)]
-    board.show_waiting()
     health = ProviderHealthState.objects.get()
     assert health.consecutive_failures == 0
     assert health.success_rate_1h == pytest.approx(1 / 3)
@@ -83,7 +80,6 @@ def test_a_foreign_error_becomes_ours_and_stays_its_cause() -> None:
 def test_a_failure_does_not_erase_the_last_success() -> None:
     Scripted({}).ask()
     Scripted(ProviderBadRequestError()).ask()
-    board.show_waiting()
     health = ProviderHealthState.objects.get()
     assert health.last_success_at is not None
     assert health.last_error_at is not None

@@ -48,7 +48,6 @@ from providers import (
     policies,
     registry,
 )
-from providers.calls.rating import board
 from providers.checks import check_providers
 from providers.core.exchange import Who
 from providers.models import Gate, IdempotencyClaim, ProviderExecutionMetric, ProviderHealthState
@@ -107,7 +106,6 @@ def rows(*columns: str) -> list[Any]:
 def test_a_function_returns_what_it_returns_and_the_call_is_written_down(made: Decorate, value: Any) -> None:
     assert made(lambda _keyword: value)("tea") is value
     assert rows("operation", "outcome", "attempt_number") == [("snapshot", "success", 1)]
-    board.show_waiting()
     assert ProviderHealthState.objects.get().success_rate_1h == 1.0
 
 

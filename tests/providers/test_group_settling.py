@@ -15,7 +15,7 @@ from django.db import IntegrityError, connection, connections, transaction
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from providers import ProviderPolicy, RetryBudget, calls
-from providers.calls import settling
+from providers.calls import rating, settling
 from providers.calls.rating import board
 from providers.core.breaker import Permit, Verdict
 from providers.core.exchange import CallRequest, Outcome, ProviderExecutionContext, ProviderExecutionResult, Who
@@ -29,6 +29,14 @@ from tests.providers.scripted_providers import TENANT, WHO, Scripted, context, s
 from tests.providers.test_many_processes import race
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that settles very many calls."""
+    monkeypatch.setattr(rating, "SHOWN_AT_ONCE", 0)
+
+
 COUNT = 8
 DAY = 86400.0
 

@@ -13,7 +13,6 @@ from structlog.testing import capture_logs
 
 from engines.models import DeadLetter
 from providers import Outcome, ProviderBadRequestError, ProviderTimeoutError, RetryPolicy, calls
-from providers.calls.rating import board
 from providers.core.steps import Claimed
 from providers.models import (
     IdempotencyClaim,
@@ -190,7 +189,6 @@ def test_rates_equal_those_counted_one_by_one() -> None:
         provider.ask()
     rows = list(ProviderExecutionMetric.objects.values_list("duration_ms", "outcome"))
     exact = sorted(duration for duration, _ in rows)[ceil(0.95 * len(rows)) - 1]
-    board.show_waiting()
     health = ProviderHealthState.objects.get()
     assert health.p95_latency_ms_1h == pytest.approx(exact, rel=0.07)
     assert health.success_rate_1h == pytest.approx(sum(outcome == "success" for _, outcome in rows) / len(rows))

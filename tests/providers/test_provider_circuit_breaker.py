@@ -10,7 +10,6 @@ import pytest
 from ergon_site.access.database.clock import database_time
 from ergon_site.access.models import AuditEntry
 from providers import BreakerPolicy, ProviderBadRequestError, ProviderTimeoutError, RetryPolicy, calls
-from providers.calls.rating import board
 from providers.core.breaker import BreakerState, Permit
 from providers.core.errors import ProviderCircuitOpenError, ProviderRateLimitError
 from providers.core.gate import Asked, Decision
@@ -127,7 +126,6 @@ def test_a_retry_that_finds_it_opened_by_others_ends_with_the_original_reason(mo
 def test_an_execution_that_ends_by_a_refused_retry_is_in_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     Scripted({}).ask()
     forced_open_in_the_wait(monkeypatch).ask()
-    board.show_waiting()
     assert ProviderHealthState.objects.get().execution_rate_1h == 0.5
     Scripted({}).ask()
     standing = standings.health_of(WHO)

@@ -16,7 +16,6 @@ from providers import (
     RetryPolicy,
     calls,
 )
-from providers.calls.rating import board
 from providers.models import Gate, ProviderExecutionMetric, ProviderHealthState
 from tests.factories import QuotaStateFactory
 from tests.processes import eventually
@@ -30,7 +29,6 @@ RESERVE: dict[str, Any] = {"tenant_id": TENANT, "provider_name": "rank", "capabi
 
 
 def quota() -> tuple[int, int, int]:
-    board.show_waiting()
     row = QuotaState.objects.latest("window_start")
     return row.limit_count, row.used_count, row.remaining_count
 

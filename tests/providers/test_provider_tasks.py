@@ -23,7 +23,6 @@ from providers import (
     register,
     registry,
 )
-from providers.calls.rating import board
 from providers.models import OutboxLetter, ProviderExecutionMetric, ProviderHealthState, TaskExecution
 from tests.factories import TaskExecutionFactory
 from tests.processes import run_module
@@ -226,7 +225,6 @@ def test_what_a_task_raises_of_its_own_is_one_of_our_errors_and_leaves_a_letter(
     assert "KeyError" in letter.traceback
     assert "abcdefgh" not in letter.traceback
     # The provider did its part.
-    board.show_waiting()
     assert ProviderHealthState.objects.get().execution_rate_1h == 1.0
     assert list(ProviderExecutionMetric.objects.values_list("outcome", flat=True)) == ["success"]
     fails[0] = False

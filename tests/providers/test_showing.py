@@ -1,4 +1,4 @@
-"""The visible tables tell failures at once and successes within a second, whatever becomes of the process."""
+"""Where very many calls are settled, the visible tables tell failures at once and successes within a second."""
 
 import threading
 from datetime import timedelta
@@ -22,6 +22,12 @@ from tests.providers.test_many_processes import MODULE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that settles very many calls."""
+    monkeypatch.setattr(rating, "SHOWN_AT_ONCE", 0)
 
 
 def is_shown(attempts: int = 1) -> bool:
@@ -158,3 +164,18 @@ def test_of_the_windows_of_waiting_calls_the_earliest_is_shown(monkeypatch: pyte
     mine.show_waiting()
     mine.release_connection()
     assert shown == [{WHO: 60.0}]
+
+
+def test_a_process_that_settles_few_calls_shows_each_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert scripted({"rank": 1}).ask().ok
+    board.forget()
+    assert is_shown()
+
+
+def test_a_process_is_calm_until_it_has_settled_many_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rating, "SHOWN_AT_ONCE", 2)
+    times = iter([5.0, 5.2, 5.9, 6.0, 7.5])
+    monkeypatch.setattr(rating.time, "monotonic", lambda: next(times))
+    mine = Board()
+    assert [mine.is_calm() for _ in range(5)] == [True, True, False, True, True]

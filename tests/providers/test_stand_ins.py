@@ -25,7 +25,6 @@ from providers import (
     telemetry,
 )
 from providers.calls import answers
-from providers.calls.rating import board
 from providers.core.breaker import Verdict
 from providers.core.exchange import Source
 from providers.core.gate import Asked
@@ -205,7 +204,6 @@ def test_an_old_answer_stands_in_after_the_attempts_and_the_error_is_told() -> N
     retries = [(number, "retry", "timeout", "provider") for number in (1, 2)]
     ended = [(3, "failed", "timeout", "provider"), (3, "success", "timeout", "stale")]
     assert rows()[1:] == [*retries, *ended]
-    board.show_waiting()
     known = ProviderHealthState.objects.get()
     assert (known.success_rate_1h, known.execution_rate_1h, known.last_error_code) == (0.25, 0.5, "timeout")
 
