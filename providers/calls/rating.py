@@ -30,7 +30,7 @@ log = structlog.get_logger("ergon.providers")
 # most: others are left to `maintain`.
 AT_ONCE, MOST_WAITING = 20, 100_000
 # Settlements of a process in a second that each show their gate themselves; what comes after them is shown together.
-SHOWN_AT_ONCE = 50
+SHOWN_AT_ONCE = 20
 # Seconds: for the database to answer, and after which a thread with nothing to show closes its connection.
 LIMIT, IDLE = 5.0, 10.0
 
