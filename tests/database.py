@@ -15,8 +15,6 @@ from django.core import serializers
 from django.db import connection, transaction
 from django.test import TransactionTestCase
 
-from providers.calls.rating import board
-
 _migrated: dict[str, list[dict[str, Any]]] = {}
 _rows: dict[str, list[tuple[Any, ...]]] = {}  # of each of these tables, as the migrations or the last refill left them
 _tables: list[str] = []  # all of them, which no test makes or drops
@@ -106,6 +104,8 @@ def clean(_case: TransactionTestCase) -> None:
 
     Only these: to empty and refill all of them takes longer than most tests.
     """
+    from providers.calls.rating import board  # not before Django is set up
+
     board.forget()
     touched = _touched()
     if connection.vendor == "postgresql" and not _are_small(touched):

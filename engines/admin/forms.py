@@ -172,7 +172,7 @@ class TrialForm(forms.Form):
         if emptied:
             self.fields["payload"].help_text = f"Hidden fields are left empty, fill them in: {', '.join(emptied)}."
         elif begins:
-            self.fields["payload"].help_text = "The payload of the newest transaction that has ended."
+            self.fields["payload"].help_text = "The payload of an earlier transaction."
 
 
 def values_of(pipeline: Pipeline) -> dict[str, Any]:

@@ -144,13 +144,16 @@ class StoredSize(Func):
 
 
 def last_payload(pipeline: Pipeline) -> Any:
-    """The payload of the newest transaction of a pipeline that succeeded or failed; None if there is none."""
+    """The payload of the newest transaction of a pipeline that succeeded or failed, or of one that waits, or None."""
     newest: list[tuple[Any, Any]] = []
     for state in (State.SUCCEEDED, State.FAILED):
         # For the index t_list.
         ended = TransactionRecord.objects.filter(pipeline=pipeline, state=state.value, finished_at__isnull=False)
         newest += ended.order_by("-created_at", "id").values_list("created_at", "payload")[:1]
-    return max(newest, key=itemgetter(0), default=(None, None))[1]
+    if newest:
+        return max(newest, key=itemgetter(0))[1]
+    waiting = TransactionRecord.objects.filter(pipeline=pipeline, state=State.PENDING.value).order_by()
+    return next(iter(waiting.values_list("payload", flat=True)[:1]), None)
 
 
 def _conditions(asked: Mapping[str, str], state: State | None, pipelines: Collection[Pipeline]) -> dict[str, Q]:

@@ -18,7 +18,7 @@ PLAIN = UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"})
 
 
 def _zones() -> list[tuple[str, str]]:
-    return [(zone.name, zone.name) for zone in Zone.objects.filter(retired_at__isnull=True)]
+    return [("", "Choose a zone"), *((zone.name, zone.name) for zone in Zone.objects.filter(retired_at__isnull=True))]
 
 
 def _limit(name: str, label: str, help_text: str, **more: Any) -> forms.IntegerField:

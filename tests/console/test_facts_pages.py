@@ -267,6 +267,7 @@ def test_zones_boundaries_and_consumers_are_made_here(browse: Client) -> None:
         ("zone", {"name": " Plant A"}, "no blanks around it"),
         ("zone", {"name": PLANT}, "already"),
         ("boundary", {"to_zone": PLANT}, "needs two different zones"),
+        ("boundary", {"to_zone": ""}, "This field is required."),
         ("boundary", {}, "already"),
         ("boundary", {"from_zone": OFFICE, "to_zone": PLANT, "source_url": "https://peer.example"}, "token"),
         ("consumer", {"start": "offset"}, "Enter the first offset"),

@@ -161,11 +161,18 @@ def test_a_test_begins_with_the_last_payload_without_what_is_hidden_and_opens_th
     records.succeed(pipeline, "x" * 30_000)
     assert "Any JSON value." in records.read(browse, page)
     records.succeed(pipeline, {"order": 3})
-    assert "The payload of the newest transaction that has ended." in records.read(browse, page)
+    assert "The payload of an earlier transaction." in records.read(browse, page)
     answer = browse.post(page, {"payload": '{"order": 4}'})
     record = TransactionRecord.objects.latest("pk")
     assert answer.headers["Location"] == f"/admin/engines/transactionrecord/{record.pk}/change/"
     assert transactions.find(record.uid).payload == {"order": 4}
+
+
+def test_a_test_begins_with_what_waits_where_nothing_has_ended(browse: Client) -> None:
+    pipeline = make_pipeline("orders")
+    transactions.submit("orders", {"order": 5})
+    page = f"/admin/engines/pipeline/{pipeline.pk}/submit-test/"
+    assert "&quot;order&quot;: 5" in browse.get(page).content.decode()
 
 
 def test_a_breaker_is_forced_until_a_time(browse: Client) -> None:
