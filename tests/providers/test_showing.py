@@ -2,6 +2,7 @@
 
 import threading
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -176,6 +177,6 @@ def test_a_process_that_settles_few_calls_shows_each_at_once(monkeypatch: pytest
 def test_a_process_is_calm_until_it_has_settled_many_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rating, "SHOWN_AT_ONCE", 2)
     times = iter([5.0, 5.2, 5.9, 6.0, 7.5])
-    monkeypatch.setattr(rating.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(rating, "time", SimpleNamespace(monotonic=lambda: next(times)))
     mine = Board()
     assert [mine.is_calm() for _ in range(5)] == [True, True, False, True, True]
