@@ -81,7 +81,9 @@ def settle(ticket: CallRequest, step: Settle) -> Decision:
     Usual successes are settled together with those that other threads bring at the same time.
     """
     seen, is_shown = None, rating.is_shown_at_once()
-    if not (step.is_repeat or is_shown) and _is_usual(ticket, step):
+    # What is settled together on PostgreSQL is shown later.
+    is_alone = step.is_repeat or sql.is_in_transaction() or (is_shown and sql.is_postgresql())
+    if not is_alone and _is_usual(ticket, step):
         seen = group.put((ticket, step), sql.time_left())
     seen = seen or _settle_alone((ticket, step), is_shown=is_shown)
     if is_shown:
