@@ -33,6 +33,7 @@ WORDS = {
     "filter_title=title %} By {{ filter_title }}": "filter_title=title|capfirst %} {{ filter_title }}",
     '{% trans "Apply Filters" %}': "Apply",
     '{% trans "Clear all filters" %}': "Clear all",
+    '{% trans "Save" %}': "{% if add %}Create {{ opts.verbose_name }}{% else %}Save{% endif %}",
     "Please enter your old password, for security’s sake, and then enter your new password twice so we can verify you"
     " typed it in correctly.": "Other sessions of yours end when the password is changed.",
     "Please correct the error below.": "Not saved. Correct the marked field.",

@@ -30,7 +30,7 @@ log = structlog.get_logger("ergon.providers")
 # most: others are left to `maintain`.
 AT_ONCE, MOST_WAITING = 20, 100_000
 # Settlements of a process in a second that each show their gate themselves; what comes after them is shown together.
-SHOWN_AT_ONCE = 20
+SHOWN_AT_ONCE = 100
 # Seconds: for the database to answer, and after which a thread with nothing to show closes its connection.
 LIMIT, IDLE = 5.0, 10.0
 
@@ -77,15 +77,17 @@ class Board:
         self._is_released = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_away = False
-        self._second, self._settled = 0, 0
+        self._second, self._settled, self._settled_before = 0, 0, 0
 
     def is_calm(self) -> bool:
-        """Whether so little was settled in this second, with the call that asks, that each can show its gate itself."""
+        """Whether so little is settled in this second and was in the last that each call can show its gate itself."""
         with self._lock:
             second = int(time.monotonic())
-            self._settled = self._settled + 1 if second == self._second else 1
-            self._second = second
-            return self._settled <= SHOWN_AT_ONCE
+            if second != self._second:
+                self._settled_before = self._settled if second == self._second + 1 else 0
+                self._second, self._settled = second, 0
+            self._settled += 1
+            return max(self._settled, self._settled_before) <= SHOWN_AT_ONCE
 
     def mark(self, who: Who, reserved_in: float | None = None) -> None:
         """Have a capability shown within a second."""

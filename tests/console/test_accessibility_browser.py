@@ -60,7 +60,10 @@ def test_axe_finds_nothing_in_light_in_dark_and_on_a_narrow_screen(inside: Page)
 def test_axe_finds_nothing_on_refused_forms_and_on_a_review(inside: Page) -> None:
     policies.write("patient", {}, kind="consumer", by="ada", reason="for the slow provider")
     found = {}
-    for address, button in {"/admin/password_change/": "Change password", "/admin/auth/user/add/": "Save"}.items():
+    for address, button in {
+        "/admin/password_change/": "Change password",
+        "/admin/auth/user/add/": "Create user",
+    }.items():
         inside.goto(address)
         inside.get_by_role("button", name=button).click()
         inside.get_by_text("Not saved").wait_for()

@@ -132,7 +132,7 @@ def make_client(inside: Page) -> dict[str, str]:
     inside.goto("/admin/access/apiclient/add/")
     inside.get_by_label("Name").fill("press")
     inside.get_by_label("platform").check()
-    inside.get_by_role("button", name="Save", exact=True).click()
+    inside.get_by_role("button", name="Create API client", exact=True).click()
     token = inside.locator("#token").inner_text()
     inside.get_by_role("link", name="I have copied it").click()
     inside.wait_for_url("**/change/")

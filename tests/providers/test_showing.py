@@ -174,9 +174,11 @@ def test_a_process_that_settles_few_calls_shows_each_at_once(monkeypatch: pytest
     assert is_shown()
 
 
-def test_a_process_is_calm_until_it_has_settled_many_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_is_calm_until_it_has_settled_many_within_a_second_and_again_after_a_calm_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(rating, "SHOWN_AT_ONCE", 2)
-    times = iter([5.0, 5.2, 5.9, 6.0, 7.5])
+    times = iter([5.0, 5.2, 5.9, 6.0, 7.5, 7.6])
     monkeypatch.setattr(rating, "time", SimpleNamespace(monotonic=lambda: next(times)))
     mine = Board()
-    assert [mine.is_calm() for _ in range(5)] == [True, True, False, True, True]
+    assert [mine.is_calm() for _ in range(6)] == [True, True, False, False, True, True]
