@@ -152,9 +152,10 @@ class Board:
             thread.join()
 
     def forget(self) -> None:
-        """Forget what waits, once nothing is being shown."""
+        """Forget what waits and how much was settled, once nothing is being shown."""
         with self._showing, self._lock:
             self._waiting = {}
+            self._second = 0
 
 
 board = Board()
