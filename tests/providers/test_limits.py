@@ -37,6 +37,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 # Long enough to be no matter of chance, and never waited for.
 LONG = 60.0
+HOUR = 3600.0
 
 
 def most_at_once(spans: list[tuple[float, float]]) -> int:
@@ -173,16 +174,17 @@ def test_calls_wait_for_a_token_and_never_beyond_the_deadline(is_awaited: bool) 
     def ask(provider: Scripted, **about: Any) -> ProviderExecutionResult:
         return async_to_sync(awaited)(provider, **about) if is_awaited else provider.ask(**about)
 
-    slow = scripted({}, rate_limit=RateLimit(1 / LONG, 1), max_wait=LONG)
+    slow = scripted({}, rate_limit=RateLimit(1 / HOUR, 1), max_wait=HOUR)
     assert ask(slow).ok
-    refused = ask(slow, deadline=time.monotonic() + 20)
+    refused = ask(slow, deadline=time.monotonic() + HOUR / 2)
     assert refused.reason_code == "rate_limited"
-    assert LONG / 2 < (refused.retry_after or 0) <= LONG
-    fast = scripted({}, rate_limit=RateLimit(5, 1), max_wait=LONG)
-    began = time.monotonic()
-    assert all(ask(fast).ok for _ in range(3))
+    assert HOUR / 2 < (refused.retry_after or 0) <= HOUR
+    fast = scripted({}, rate_limit=RateLimit(5, 1), max_wait=HOUR)
+    # By the clock that tokens come back by, which a machine may set while it runs.
+    began = time.time()
+    assert [(result.ok, result.reason_code) for result in (ask(fast), ask(fast), ask(fast))] == [(True, None)] * 3
     # However long the first has waited, the others come a fifth of a second after each other.
-    assert time.monotonic() - began > 0.39
+    assert time.time() - began > 0.39
 
 
 def test_a_call_that_waits_for_the_gate_gives_back_no_token_that_was_taken_meanwhile() -> None:
