@@ -4,7 +4,7 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from engines import policies, transactions, workers
@@ -67,6 +67,9 @@ def consumer(*arguments: str, command: str = "consume", **changes: str) -> Itera
     )
     try:
         yield process
+    except AssertionError:
+        _show(process)
+        raise
     finally:
         if process.poll() is None:
             process.kill()
@@ -74,6 +77,16 @@ def consumer(*arguments: str, command: str = "consume", **changes: str) -> Itera
         for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
+
+
+def _show(process: subprocess.Popen[str]) -> None:
+    """Print how far a process has come that a test waits for in vain."""
+    code = process.poll()
+    state = "still ran" if code is None else f"had ended with code {code}"
+    process.kill()
+    with suppress(ValueError, subprocess.TimeoutExpired):  # somebody else may have read it
+        output, errors = process.communicate(timeout=10)
+        print(f"{process.args!r} {state}", output, errors, sep="\n")
 
 
 def consume(*arguments: str, command: str = "consume", **changes: str) -> "Run":
