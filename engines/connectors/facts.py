@@ -107,9 +107,14 @@ class FactsConnector(Connector):
         self._on_lost = callback
 
     def is_ours(self, transaction: Transaction) -> bool:
-        """Whether this process still reads as the consumer: the database is asked unless it has said so just now."""
-        if self._is_of_this_hold(transaction):
+        """Whether this process still reads as the consumer: the database is asked unless it has said so just now.
+
+        An answer that is too old when it comes says nothing, and is asked for again.
+        """
+        while self._is_of_this_hold(transaction):
             self._thread.submit(self._keep_hold).result()
+            if self._is_known() or self._is_interrupted.is_set():
+                break
         return self._is_known() and self._is_of_this_hold(transaction)
 
     def acknowledge(self, transaction: Transaction, outcome: Outcome) -> bool:

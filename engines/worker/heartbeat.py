@@ -168,11 +168,19 @@ class Heartbeat:
         self._on_lost[pipeline_id] = callback
 
     def confirm(self, lease: Lease) -> bool:
-        """Ask the database whether a lease is still ours, and about all others by the way."""
+        """Ask the database whether a lease is still ours, and about all others by the way.
+
+        An answer that is too old when it comes says nothing: whoever took it for a no would hold the transaction, and
+        never run it.
+        """
         with self._renewing:
-            if not lease.is_lost and not lease.is_confirmed:
+            while self._holds(lease) and not lease.is_confirmed:
                 self._renew_leases()
         return lease.is_confirmed
+
+    def _holds(self, lease: Lease) -> bool:
+        known = self._held.get(lease.id)
+        return known is not None and known.lease is lease and not lease.is_settling
 
     def tally(self, pipeline_id: int, *, is_success: bool) -> None:
         """Count what ended elsewhere; written down with the next heartbeat."""

@@ -526,3 +526,25 @@ def test_nothing_is_lost_however_often_consumers_are_killed(
         kills += 1
         assert kills < 200
     print(f"killed {kills} times, {len(done.read_text().splitlines()) - 5000} done twice")
+
+
+@pytest.mark.parametrize("url", ["valkey"], indirect=True)
+def test_a_worker_that_is_suspended_while_it_asks_whether_a_message_is_its_own_asks_again(connect: Connect) -> None:
+    told: list[Transaction] = []
+    connector = connect(lease=0.5, on_dead=lambda transaction, _: told.append(transaction))
+    other = connect(lease=60.0, wait=0.2)
+    connector.dispatch_transactions(numbered(1))
+    [transaction] = connector.fetch_transactions(1)
+    line = connector._owner._line
+    confirm, taken = line.confirm, list[Transaction]()
+
+    def confirm_and_be_suspended() -> None:
+        confirm()
+        until = time.monotonic() + LIMIT
+        while not taken and time.monotonic() < until:
+            taken.extend(other.fetch_transactions(1))
+
+    line.confirm = confirm_and_be_suspended  # type: ignore[method-assign]
+    assert not connector.acknowledge(transaction, Failure(TransactionException("no")))
+    assert told == []
+    assert [one.id for one in taken] == ["0"]

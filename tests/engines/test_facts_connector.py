@@ -72,6 +72,30 @@ def test_a_fact_is_a_transaction_with_its_message_id() -> None:
     connector.close()
 
 
+def test_a_hold_that_was_confirmed_too_late_to_be_trusted_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    append(1)
+    connector, is_slow = FactsConnector("erp", term=timedelta(seconds=0.5)), threading.Event()
+    connector._heart = threading.Thread()  # nobody else asks
+    [transaction] = connector.fetch_transactions(1)
+    keep = holding.keep
+
+    def answer_late_once(*given: Any, term: timedelta) -> bool:
+        is_kept = keep(*given, term=term)
+        if not is_slow.is_set():
+            is_slow.set()
+            time.sleep(term.total_seconds())
+        return is_kept
+
+    monkeypatch.setattr(holding, "keep", answer_late_once)
+    wait_for(lambda: not connector._is_known())
+    assert connector.begin(transaction)
+    assert is_slow.is_set()
+    assert connector.acknowledge(transaction, DONE)
+    connector.flush()
+    assert cursor() == 0
+    connector.close()
+
+
 def test_a_fact_is_confirmed_once_all_before_it_have_ended(connector: FactsConnector) -> None:
     append(1, 2, 3, 4)
     batch = connector.fetch_transactions(3)

@@ -17,6 +17,7 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from psycopg.errors import DeadlockDetected
 
 from engines import transactions, workers
+from engines.connectors.database import DatabaseConnector
 from engines.core.outcome import Later, Success
 from engines.core.pacing import GLANCE
 from engines.models import Worker
@@ -75,6 +76,33 @@ def test_a_renewal_that_loses_a_conflict_is_repeated_for_every_lease(monkeypatch
         wait_for(lambda: bool(lost) and heartbeat.confirm(leased[0].lease))
         heartbeat._renew()
         assert [one.lease.is_lost for one in leased] == [False, False]
+
+
+def test_a_lease_whose_confirmation_came_too_late_to_be_trusted_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipeline = make_pipeline()
+    submit(pipeline, 1)
+    [leased], renew = claim(pipeline), statements().renew
+    is_slow = threading.Event()
+
+    def answer_late_once(*given: Any) -> set[int]:
+        renewed: set[int] = renew(*given)
+        if threading.current_thread() is threading.main_thread() and not is_slow.is_set():
+            is_slow.set()
+            time.sleep(leased.lease.seconds)
+        return renewed
+
+    with Heartbeat([pipeline.name]) as heartbeat:
+        monkeypatch.setattr(statements(), "renew", answer_late_once)
+        leased.lease.seconds, leased.lease.confirmed_at = 0.5, None
+        heartbeat.hold([leased])
+        assert DatabaseConnector(pipeline, heartbeat).begin(leased)
+    assert is_slow.is_set()
+    # Of one that is not held any more nobody asks.
+    leased.lease.confirmed_at = None
+    heartbeat.drop([leased])
+    assert not heartbeat.confirm(leased.lease)
 
 
 @pytest.mark.postgresql

@@ -260,9 +260,14 @@ class Owner:
         return taken + line.end()
 
     def _confirm(self, line: Line, delivery: Delivery) -> bool:
-        if line.is_ours(delivery) is not False:
+        """Ask the broker until it is known; an answer that is too old when it comes says nothing."""
+        is_ours = line.is_ours(delivery)
+        while is_ours is not False:
             line.confirm()
-        return line.is_ours(delivery) is not False
+            is_ours = line.is_ours(delivery)
+            if is_ours or self._given_up.is_set():
+                break
+        return is_ours is not False
 
     def _settle(self, line: Line, delivery: Delivery) -> bool:
         if done := list(self._done):
