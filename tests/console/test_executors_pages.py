@@ -92,14 +92,14 @@ def test_many_processes_are_counted_and_the_busy_ones_shown(browse: Client) -> N
 
 
 def test_a_workers_page_shows_its_executors_and_one_that_ended_no_processes(browse: Client) -> None:
-    worker = working(told("python", process(4711)))
+    worker = working(told("python", process(471147114)))
     address = f"/admin/engines/worker/{worker.pk}/change/"
     page = records.read(browse, address)
-    assert "4711" in page
+    assert "471147114" in page
     assert "5 answered · 2 started · 1 died · 3 killed on timeout · 7 lines ignored" in page
     workers.retire(worker.pk)
     page = records.read(browse, address)
-    assert "4711" not in page
+    assert "471147114" not in page
     assert "Its processes ended with the worker." in page
 
 

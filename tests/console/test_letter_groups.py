@@ -52,7 +52,7 @@ def test_a_group_shows_its_newest_traceback_the_fields_that_differ_and_what_it_a
     assert "The newest 3 differ in these fields; 2 others are the same in all." in page
     assert '<th scope="row">order</th> <td data-label="Values">2, 1, 0</td>' in page
     assert '<th scope="row">rush</th> <td data-label="Values">false × 2, true</td>' in page
-    assert "4111" not in page
+    assert "4111-" not in page
     assert f"{orders.policy} v1 (3)" in page
     assert "Nothing yet." in page
     assert queries <= QUERY_BUDGET

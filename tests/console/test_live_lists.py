@@ -123,7 +123,7 @@ def test_a_list_sums_payloads_up_and_hides_what_the_pipeline_hides(browse: Clien
     payload = {
         "total": 12,
         "customer": {"name": "<b>Ada</b>", "card": "4111-1111"},
-        "lines": [{"sku": "a", "price": 31415}],
+        "lines": [{"sku": "a", "price": 3141592653}],
         "long": "y" * 3000,
     }
     transactions.submit("orders", payload, id="small")
@@ -138,8 +138,8 @@ def test_a_list_sums_payloads_up_and_hides_what_the_pipeline_hides(browse: Clien
     pipelines.amend("orders", Plan(summary=hostile), by="ada")
     page = records.read(browse, LIST)
     assert cells(page, "small")["Payload"] == "customer.card ••• · lines[].price ••• · lines.0.sku a"
-    assert "4111" not in page
-    assert "31415" not in page
+    assert "4111-1111" not in page
+    assert "3141592653" not in page
     for refused in (["a"] * 5, ["\x00"]):
         with pytest.raises(PipelineError):
             pipelines.amend("orders", Plan(summary=refused), by="ada")

@@ -50,12 +50,12 @@ class Caller(threading.Thread):
         raise_in(ctypes.c_ulong(self.ident or 0), ctypes.py_object(KeyboardInterrupt))
 
 
-def led(group: Group[int, int], write: Held, **options: Any) -> list[Caller]:
+def led(group: Group[int, int], write: Held) -> list[Caller]:
     """A caller that writes, and others that wait for it."""
-    callers = [Caller(group, 0, **options)]
+    callers = [Caller(group, 0)]
     assert write.is_writing.wait(LIMIT)
     for number in range(1, COUNT):
-        callers.append(Caller(group, number, **options))
+        callers.append(Caller(group, number))
         eventually(lambda: group.waiting == number, "it waits")  # noqa: B023 (called at once)
     return callers
 
@@ -141,11 +141,13 @@ def test_who_is_broken_off_while_it_waits_keeps_nobody_waiting() -> None:
 def test_a_wait_for_others_ends_within_its_time() -> None:
     write = Held()
     group = Group(write)
-    callers = led(group, write, timeout=0.05)
-    assert {type(outcome) for outcome in outcomes(callers[1:])} == {DatabaseTimeoutError}
+    first = Caller(group, 0)
+    assert write.is_writing.wait(LIMIT)
+    others = [Caller(group, number, timeout=0.05) for number in range(1, COUNT)]
+    assert {type(outcome) for outcome in outcomes(others)} == {DatabaseTimeoutError}
     assert group.waiting == 0
     write.may_go_on.set()
-    assert outcomes(callers[:1]) == [0]
+    assert outcomes([first]) == [0]
 
 
 def test_who_has_just_been_written_with_others_is_waited_for() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.db.models import Sum
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from structlog.testing import capture_logs
@@ -54,6 +55,12 @@ def _no_policy_is_remembered() -> Iterator[None]:
     active_policy.forget_all()
     yield
     active_policy.forget_all()
+
+
+def counted(*names: str) -> list[int]:
+    """Of all minutes: what a slow machine does takes longer than one."""
+    sums = ProviderMinute.objects.aggregate(**{f"all_{name}": Sum(name) for name in names})
+    return [sums[f"all_{name}"] for name in names]
 
 
 def rows() -> list[tuple[Any, ...]]:
@@ -132,9 +139,8 @@ def test_a_cache_hit_passes_no_gate_and_counts_for_no_rate() -> None:
     before = Gate.objects.values().get()
     assert [provider.ask().source for _ in range(3)] == [Source.CACHE] * 3
     assert Gate.objects.values().get() == before
-    [minute] = ProviderMinute.objects.all()
-    assert (minute.attempts, minute.successes, minute.executions, minute.refusals) == (1, 1, 1, 0)
-    assert (minute.cache_hits, minute.stale_answers, minute.fallbacks) == (3, 0, 0)
+    assert counted("attempts", "successes", "executions", "refusals") == [1, 1, 1, 0]
+    assert counted("cache_hits", "stale_answers", "fallbacks") == [3, 0, 0]
     [one] = health.of_tenant(TENANT)
     assert (one.rates.attempts, one.rates.success, one.rates.cache_hits) == (1, 1.0, 3)
 
@@ -239,8 +245,7 @@ def test_a_fallback_answers_for_a_failure_and_is_written_down_as_such() -> None:
     assert (request.tenant_id, request.operation, request.payload) == (TENANT, "snapshot", {"keyword": "tea"})
     assert (error, result.original_error) == (result.original_error, error)
     assert rows() == [(1, "failed", "bad_request", "provider"), (1, "success", "bad_request", "fallback")]
-    [minute] = ProviderMinute.objects.all()
-    assert (minute.attempts, minute.successes, minute.executions, minute.fallbacks) == (1, 0, 1, 1)
+    assert counted("attempts", "successes", "executions", "fallbacks") == [1, 0, 1, 1]
 
 
 def test_a_fallback_is_not_kept_for_a_key_or_for_others() -> None:
