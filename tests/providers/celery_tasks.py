@@ -121,7 +121,13 @@ class Queued(CeleryProviderTask):
 
 class Tell(Queued):
     name, provider, capability = "tests.tell", "told", "anything"
-    timeout_budget = 1.0  # an outage of the database lasts longer
+
+
+class TellInTime(Tell):
+    """It has no time to wait for a database that is away."""
+
+    name = "tests.tell_in_time"
+    timeout_budget = 1.0
 
 
 class TellHasty(Tell):
@@ -129,7 +135,7 @@ class TellHasty(Tell):
     patience = 2.0
 
 
-tell, tell_hasty = app.register_task(Tell()), app.register_task(TellHasty())
+tell, tell_in_time, tell_hasty = (app.register_task(kind()) for kind in (Tell, TellInTime, TellHasty))
 
 
 @app.task(base=Queued, name="tests.tell_brittle", provider="brittle", capability="anything")
@@ -160,6 +166,5 @@ def tell_words(task: CeleryProviderTask, tenant_id: str, *words: str, log: str) 
 
 if __name__ == "__main__":
     request = {"tenant_id": "t", "operation": "tell", "payload": {"script": sys.argv[2:], "log": sys.argv[1]}}
-    tell.timeout_budget = 60.0  # whatever it takes to start
     result = tell.delay(**request)
     print(json.dumps([result.state, result.result if result.successful() else str(result.result)]))

@@ -25,6 +25,7 @@ from tests.providers.celery_tasks import (
     tell_brittle,
     tell_cushioned,
     tell_hasty,
+    tell_in_time,
     tell_in_turn,
     tell_patient,
     tell_words,
@@ -151,7 +152,7 @@ def test_a_success_is_kept_while_the_database_is_away_and_is_not_called_for_agai
     broker: Broker, request_of: Make
 ) -> None:
     request = request_of("win:3")
-    task_id = broker.send(tell, **request)
+    task_id = broker.send(tell_in_time, **request)
     assert json.loads(ended(task_id).result)["word"] == "win:3"
     assert called(request) == 1
     # Another process may have been refused meanwhile: the key is held until the journal is replayed.
@@ -215,14 +216,14 @@ def test_a_task_that_is_delivered_twice_calls_once(broker: Broker, request_of: M
 
 def test_a_task_whose_process_is_killed_in_mid_call_is_finished_by_another(broker: Broker, request_of: Make) -> None:
     request = request_of("slow:600", "fine")
-    task_id = broker.send(tell, **request)
+    task_id = broker.send(tell_in_time, **request)
     eventually(lambda: called(request) == 1, "it calls")
     os.kill(int(Path(request["payload"]["log"]).read_text()), signal.SIGKILL)
     assert json.loads(ended(task_id).result)["word"] == "fine"
     assert called(request) == 2
     assert states(task_id)[-1] == "succeeded"
     assert not OutboxLetter.objects.exists()
-    broker.send(tell, **request, task_id=task_id)
+    broker.send(tell_in_time, **request, task_id=task_id)
     eventually(lambda: states(task_id).count("succeeded") == 2, "it is delivered once more")
     assert called(request) == 2
 
@@ -230,7 +231,7 @@ def test_a_task_whose_process_is_killed_in_mid_call_is_finished_by_another(broke
 @pytest.mark.parametrize("broker", ["rabbitmq"], indirect=True)
 def test_a_task_whose_end_could_not_be_written_down_has_not_ended(broker: Broker, request_of: Make) -> None:
     request = request_of("lose:1.5", "fine")
-    task_id = broker.send(tell, **request)
+    task_id = broker.send(tell_in_time, **request)
     assert json.loads(ended(task_id).result)["word"] == "fine"
     assert called(request) == 2
     assert not OutboxLetter.objects.exists()
@@ -293,7 +294,7 @@ def test_a_task_whose_worker_is_killed_altogether_is_finished_by_another(
     queue = f"{QUEUE}.killed"  # of which no other worker takes
     start = (*WORKER, "-Q", queue, "--without-gossip", "--without-mingle")
     with process(*start, CELERY_BROKER_URL=url, TEST_VISIBILITY="4") as first:
-        task_id = Broker(url, tmp_path).send(tell, queue=queue, **asked)
+        task_id = Broker(url, tmp_path).send(tell_in_time, queue=queue, **asked)
         eventually(lambda: called(asked) == 1, "it calls")
         os.killpg(first.pid, signal.SIGKILL)
         with process(*start, CELERY_BROKER_URL=url, TEST_VISIBILITY="4"):
@@ -306,7 +307,7 @@ def test_a_task_whose_worker_is_killed_altogether_is_finished_by_another(
 @pytest.mark.parametrize("broker", ["valkey"], indirect=True)
 def test_a_call_that_does_not_keep_to_its_time_is_interrupted(broker: Broker, request_of: Make) -> None:
     request = request_of("slow:600")
-    ended(broker.send(tell, **request), "FAILURE")
+    ended(broker.send(tell_in_time, **request), "FAILURE")
     told = OutboxLetter.objects.get().payload
     assert (told["reason_code"], told["attempts"], called(request)) == ("timeout", 1, 1)
 
