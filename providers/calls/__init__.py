@@ -14,8 +14,10 @@ from providers.calls.answers import (
 from providers.calls.dead_letters import record_dead_letter as record_dead_letter
 from providers.calls.journal import (
     answer_to as answer_to,
+    is_waiting_for as is_waiting_for,
     known as known,
     replay_known as replay_known,
+    replay_same as replay_same,
     spool as spool,
     waiting as waiting,
 )

@@ -31,7 +31,9 @@ TABLE = """
 CREATE TABLE IF NOT EXISTS outcomes (
   id INTEGER PRIMARY KEY, tenant TEXT, provider TEXT, capability TEXT, key TEXT, entry TEXT, failures INTEGER DEFAULT 0)
 """
-SAME_REQUEST = "SELECT entry FROM outcomes WHERE tenant = ? AND provider = ? AND capability = ? AND key = ?"
+SAME_REQUEST = "FROM outcomes WHERE tenant = ? AND provider = ? AND capability = ? AND key = ?"
+# Seconds: a file that was written to just now may be written to again without showing another time.
+STILL = 1.0
 
 log = structlog.get_logger("ergon.providers")
 
@@ -40,6 +42,7 @@ class Known:
     """Whether there may be something in the journal, for all this process knows."""
 
     has_outcomes = True
+    empty_as: tuple[int, int] | None = None  # time and size of the file when nothing was in it
 
 
 known = Known()
@@ -66,12 +69,31 @@ def answer_to(request: CallRequest) -> dict[str, Any] | None:
     if not settings().journal.exists():
         return None
     with _opened() as file:
-        found = file.execute(SAME_REQUEST, (*request.who, request.key)).fetchall()
+        found = file.execute(f"SELECT entry {SAME_REQUEST}", (*request.who, request.key)).fetchall()
     for [entry] in found:
         earlier, settlement = journal_entry.loaded(entry)
         if settlement.error is None and earlier.fingerprint == request.fingerprint:
             return settlement.payload
     return None
+
+
+def is_waiting_for(request: CallRequest) -> bool:
+    """Whether an outcome of the same request waits here, whichever process of this host has brought it."""
+    try:
+        found = settings().journal.stat()
+        seen = found.st_mtime_ns, found.st_size
+        if seen == known.empty_as:
+            return False
+        with _opened() as file:
+            [same] = file.execute(f"SELECT count(*) {SAME_REQUEST}", (*request.who, request.key)).fetchone()
+            is_empty = file.execute("SELECT 1 FROM outcomes LIMIT 1").fetchone() is None
+    except FileNotFoundError:
+        return False
+    except (sqlite3.Error, OSError) as error:
+        log.warning("provider journal waits", error_type=type(error).__name__)
+        return False
+    known.empty_as = seen if is_empty and time.time() - found.st_mtime > STILL else None
+    return bool(same)
 
 
 def waiting() -> int:
@@ -100,11 +122,16 @@ def replay() -> int:
     return _replay("SELECT id, entry FROM outcomes ORDER BY failures, id LIMIT ?")
 
 
-def _replay(chosen: str) -> int:
+def replay_same(request: CallRequest) -> None:
+    """Settle what waits here of the same request: whoever took its key before would make the call once more."""
+    _replay(f"SELECT id, entry {SAME_REQUEST} ORDER BY id LIMIT ?", *request.who, request.key)
+
+
+def _replay(chosen: str, *given: str) -> int:
     if not settings().journal.exists():
         return 0
     with _opened() as file:
-        rows = file.execute(chosen, [BATCH]).fetchall()
+        rows = file.execute(chosen, [*given, BATCH]).fetchall()
     count = 0
     for number, entry in rows:
         try:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import structlog
@@ -78,6 +79,9 @@ class Store:
         left, lease = self._left(), self._ticket.policy.idempotency_lease
         # The request is also in progress while it waits for its turn.
         lease = max(lease + self._ticket.policy.max_wait, (left or 0.0) + SLACK)
+        if calls.is_waiting_for(self._ticket):
+            with suppress(*calls.LOST), calls.answered_within(self._time_for("claim")):
+                calls.replay_same(self._ticket)
         found = self._ask("claim", lambda _: calls.claim(self._ticket, lease=lease))
         if isinstance(found, Claimed):
             self._ticket.token = found.token

@@ -174,6 +174,41 @@ def test_an_outcome_that_the_database_could_not_take_is_settled_by_the_next_call
 
 
 @pytest.mark.postgresql
+@pytest.mark.parametrize("is_known", [True, False], ids=["this process", "another process of the host"])
+def test_a_success_that_waits_in_the_journal_is_not_called_for_again_once_its_claim_has_lapsed(
+    is_known: bool,  # noqa: FBT001
+) -> None:
+    def win(_: ProviderExecutionContext) -> dict[str, Any]:
+        lose_database(1.5)
+        return {"rank": 1}
+
+    assert not scripted(win).ask(idempotency_key="order-1", deadline=time.monotonic() + 0.5).is_kept
+    wait_for_the_database()
+    IdempotencyClaim.objects.update(lease_until=0.0)
+    journal.known.has_outcomes = is_known
+    again = scripted({"rank": 2})
+    result = again.ask(idempotency_key="order-1")
+    assert (result.payload, result.replayed, again.calls) == ({"rank": 1}, True, [])
+    assert (calls.waiting(), attempts()) == (0, [("success", None)])
+
+
+def test_a_journal_that_another_process_writes_to_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticket, settlement = outcome()
+    assert not journal.is_waiting_for(ticket)
+    journal.spool(ticket, settlement)
+    assert journal.is_waiting_for(ticket)
+    admitting.make_gate(WHO)
+    journal.replay()
+    later = settings().journal.stat().st_mtime + 60
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert not journal.is_waiting_for(ticket)
+    assert journal.known.empty_as is not None  # from now on a look at the file's time is enough
+    assert not journal.is_waiting_for(ticket)
+    journal.spool(ticket, settlement)
+    assert journal.is_waiting_for(ticket)
+
+
+@pytest.mark.postgresql
 def test_a_call_without_the_database_gets_its_own_answer_again_from_the_journal() -> None:
     provider = scripted({"rank": 1}, {"rank": 2}, on_store_failure="local")
     provider.ask()
