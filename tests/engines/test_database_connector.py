@@ -212,7 +212,7 @@ def test_slots_wait_for_a_completer_that_is_behind(monkeypatch: pytest.MonkeyPat
     body = {"loop": {"concurrency": {"value": 4}, "batch": {"size": 200}}}
     pipeline = make_pipeline(policy=make_policy("four", body))
     ids = submit(pipeline, 2 * PLENTY)
-    settle, waiting = transactions.settle, list[int]()
+    settle, waiting, worker = transactions.settle, list[int](), WorkerProcess([pipeline], DRAIN)
 
     # A spy that is slow at first: until the slots have stopped, or would have gone on.
     def settle_slowly(batch: Any, **given: Any) -> Any:
@@ -224,7 +224,7 @@ def test_slots_wait_for_a_completer_that_is_behind(monkeypatch: pytest.MonkeyPat
         return settle(batch, **given)
 
     monkeypatch.setattr(transactions, "settle", settle_slowly)
-    with WorkerProcess([pipeline], DRAIN) as worker:
+    with worker:
         wait_for(lambda: not worker.is_running)
     assert set(states(*ids)) == {"succeeded"}
     assert waiting[0] <= PLENTY + 4
