@@ -78,7 +78,7 @@ def answer_to(request: CallRequest) -> dict[str, Any] | None:
 
 
 def is_waiting_for(request: CallRequest) -> bool:
-    """Whether an outcome of the same request waits here, whichever process of this host has brought it."""
+    """Whether the journal holds an outcome of the same request."""
     try:
         found = settings().journal.stat()
         seen = found.st_mtime_ns, found.st_size
@@ -123,8 +123,11 @@ def replay() -> int:
 
 
 def replay_same(request: CallRequest) -> None:
-    """Settle what waits here of the same request: whoever took its key before would make the call once more."""
-    _replay(f"SELECT id, entry {SAME_REQUEST} ORDER BY id LIMIT ?", *request.who, request.key)
+    """Settle the outcomes of the same request. That it fails is no trouble of ours."""
+    try:
+        _replay(f"SELECT id, entry {SAME_REQUEST} ORDER BY id LIMIT ?", *request.who, request.key)
+    except Exception as error:  # noqa: BLE001 (of the file or of the database)
+        log.warning("provider journal waits", error_type=type(error).__name__)
 
 
 def _replay(chosen: str, *given: str) -> int:

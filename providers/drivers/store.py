@@ -80,6 +80,7 @@ class Store:
         # The request is also in progress while it waits for its turn.
         lease = max(lease + self._ticket.policy.max_wait, (left or 0.0) + SLACK)
         if calls.is_waiting_for(self._ticket):
+            # Before the key can be taken again: whoever took it first would make the call once more.
             with suppress(*calls.LOST), calls.answered_within(self._time_for("claim")):
                 calls.replay_same(self._ticket)
         found = self._ask("claim", lambda _: calls.claim(self._ticket, lease=lease))

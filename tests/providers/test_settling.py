@@ -208,6 +208,16 @@ def test_a_journal_that_another_process_writes_to_is_looked_at_again(monkeypatch
     assert journal.is_waiting_for(ticket)
 
 
+def test_a_journal_that_cannot_be_read_or_written_disturbs_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    journal.spool(*outcome())
+    with monkeypatch.context() as patch:
+        patch.setattr(calls, "is_waiting_for", lambda _: True)
+        settings().journal.write_bytes(b"not a database" * 1000)
+        assert scripted({"rank": 1}).ask(idempotency_key="order-1").ok
+    assert scripted({"rank": 2}).ask(idempotency_key="order-2").ok
+    settings().journal.unlink()
+
+
 @pytest.mark.postgresql
 def test_a_call_without_the_database_gets_its_own_answer_again_from_the_journal() -> None:
     provider = scripted({"rank": 1}, {"rank": 2}, on_store_failure="local")
