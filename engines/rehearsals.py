@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, connection, transaction
 from django.db.models import QuerySet
 
 from engines.core import rehearsal
@@ -26,6 +26,7 @@ KEPT = timedelta(days=1)
 # The same policy is not rehearsed again within this time by the same person.
 FRESH = timedelta(minutes=1)
 COMPARED = 20
+FIRST_WAITING = "SELECT min(id) FROM engines_policyrehearsal WHERE state = 'waiting'"
 logger = structlog.get_logger("ergon.rehearsals")
 
 
@@ -77,10 +78,14 @@ def find(policy: Policy, number: int) -> PolicyRehearsal:
 
 def advance() -> int:
     """Compute the rehearsal that has waited longest; how many were computed."""
-    asked = _waiting().select_related("policy__active").order_by("id").first()
+    # By hand: asked every second, and mostly for nothing.
+    with connection.cursor() as cursor:
+        cursor.execute(FIRST_WAITING)
+        [first] = cursor.fetchone()
+    waits = _waiting().filter(pk=first)
+    asked = waits.select_related("policy__active").first() if first else None
     if asked is None:
         return 0
-    waits = _waiting().filter(pk=asked.pk)
     try:
         ended = {"state": "done", "result": rehearse(asked.policy, asked.body, is_wanted=waits.exists)}
     except DatabaseError:  # it waits until the database is back

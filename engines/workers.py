@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import DurationField, ExpressionWrapper, F, QuerySet
+from django.db.models import DurationField, ExpressionWrapper, F, Q, QuerySet
 from django.db.models.functions import Now
 
 from engines.conf import settings
@@ -64,10 +64,13 @@ def forget(*, older_than: timedelta = timedelta(days=7)) -> int:
 def lead(name: str, holder: str, *, term: timedelta = TERM) -> bool:
     """Become or stay the leader for a term; False if another process is, and alive."""
     now = database_time()
-    Leadership.objects.bulk_create([Leadership(name=name, holder=holder, expires_at=now)], ignore_conflicts=True)
-    mine = Leadership.objects.filter(name=name, holder=holder)
-    vacant = Leadership.objects.filter(name=name, expires_at__lte=now)
-    return bool((mine | vacant).update(holder=holder, expires_at=now + term))
+    mine_or_vacant = Leadership.objects.filter(Q(holder=holder) | Q(expires_at__lte=now), name=name)
+    if mine_or_vacant.update(holder=holder, expires_at=now + term):
+        return True
+    # Another process leads, or nobody ever has.
+    first = Leadership(name=name, holder=holder, expires_at=now + term)
+    Leadership.objects.bulk_create([first], ignore_conflicts=True)
+    return leader(name) == holder
 
 
 def leader(name: str) -> str | None:

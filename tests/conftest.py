@@ -20,7 +20,9 @@ from ergon_site.access import clients
 from ergon_site.access.clients import Grant
 from ergon_site.access.database import clock
 from facts import ledger
+from providers import active_policy
 from providers.calls.rating import board
+from providers.conf import settings as provider_settings
 from tests import database
 from tests.processes import Site, serve
 
@@ -72,9 +74,14 @@ def _brisk_and_clean(django_test_environment: None) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _known_time() -> None:
-    """Once a minute a page asks for the database's time: never in the middle of a test that counts statements."""
+def _nothing_remembered() -> None:
+    """What the process or its data folder knows of providers is of rows that are gone with the test before.
+
+    Once a minute a page asks for the database's time: never in the middle of a test that counts statements.
+    """
     clock.note(timezone.now())
+    active_policy.forget_all()
+    provider_settings().journal.unlink(missing_ok=True)
 
 
 @pytest.fixture

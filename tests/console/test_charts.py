@@ -21,7 +21,7 @@ from ergon_site.access.core.charts import window
 from facts import ledger, provisioning
 from facts.models import Boundary, BoundarySample
 from facts.reads import series as fact_series
-from providers import active_policy, calls
+from providers import calls
 from providers.core.errors import ProviderConnectionError
 from providers.models import Gate, ProviderMinute
 from providers.reads import series as provider_series
@@ -43,9 +43,7 @@ def orders() -> Pipeline:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_remembered() -> Iterator[None]:
-    active_policy.forget_all()
     yield
-    active_policy.forget_all()
     engine_settings.cache_clear()
 
 

@@ -1,7 +1,7 @@
 """Outages of providers on the dashboard: accounts' breakers are causes, many breakers of a provider are one item."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ from engines import transactions
 from engines.models import DeadLetter
 from ergon_site.access.database.clock import database_time
 from ergon_site.dashboard import reading
-from providers import BreakerPolicy, active_policy, calls
+from providers import BreakerPolicy, calls
 from providers.core.exchange import Who
 from providers.models import Gate
 from tests.console import records
@@ -26,13 +26,6 @@ from tests.providers.scripted_providers import context, scripted
 pytestmark = pytest.mark.django_db
 
 TRIPS = BreakerPolicy(failure_threshold=2, open_cooldown_seconds=3600)
-
-
-@pytest.fixture(autouse=True)
-def _no_policy_is_remembered() -> Iterator[None]:
-    active_policy.forget_all()
-    yield
-    active_policy.forget_all()
 
 
 def fail_calls(tenant_id: str, uids: list[str], **attributes: Any) -> None:

@@ -18,7 +18,6 @@ from providers import (
     BulkheadPolicy,
     ProviderConnectionError,
     ProviderPolicy,
-    active_policy,
     calls,
     policies,
     registry,
@@ -44,13 +43,6 @@ QUERY_BUDGET = 12
 PROVIDERS = "/admin/providers/"
 DIALOG = {"_form_submitted": "on", "reason": "the supplier moves"}
 DOWN = ProviderConnectionError("no route")
-
-
-@pytest.fixture(autouse=True)
-def _no_policy_is_remembered() -> Iterator[None]:
-    active_policy.forget_all()
-    yield
-    active_policy.forget_all()
 
 
 @pytest.fixture

@@ -10,9 +10,8 @@ from engines.worker.database_retry import DatabaseRetry
 from ergon_site.access.database.group_commit import Lane
 from ergon_site.access.models import AuditEntry
 from ergon_site.dashboard import providers
-from providers import active_policy, calls
+from providers import calls
 from providers.calls import journal
-from providers.conf import settings
 from providers.models import ProviderExecutionMetric
 from tests.database import NO_SPACE, refusing
 from tests.providers.scripted_providers import scripted
@@ -87,24 +86,14 @@ def test_the_ledger_does_not_connect_anew_for_a_wrong_statement() -> None:
     assert len(tried) == 2
 
 
-@pytest.fixture
-def _empty_journal() -> Iterator[None]:
-    settings().journal.unlink(missing_ok=True)
-    yield
-    settings().journal.unlink(missing_ok=True)
-
-
-@pytest.mark.usefixtures("_empty_journal")
 @pytest.mark.parametrize("table", ["provider_gates", "provider_policies"])
 def test_a_provider_is_not_called_by_wrong_statements(table: str) -> None:
     provider = scripted({"rank": 1}, on_store_failure="local")
-    active_policy.forget_all()
     with renamed(table), pytest.raises(ProgrammingError):
         provider.ask()
     assert (provider.calls, calls.waiting()) == ([], 0)
 
 
-@pytest.mark.usefixtures("_empty_journal")
 def test_whoever_cannot_settle_by_a_wrong_statement_is_told_and_its_outcome_is_kept() -> None:
     provider = scripted({"rank": 1})
     with renamed("provider_minutes"):
@@ -118,7 +107,6 @@ def test_whoever_cannot_settle_by_a_wrong_statement_is_told_and_its_outcome_is_k
     assert len(provider.calls) == ProviderExecutionMetric.objects.count() == 1
 
 
-@pytest.mark.usefixtures("_empty_journal")
 def test_an_outcome_that_finds_no_room_is_kept_without_an_error() -> None:
     provider = scripted({"rank": 1})
     with refusing("provider_execution_metrics"):

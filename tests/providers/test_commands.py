@@ -16,9 +16,9 @@ pytestmark = pytest.mark.django_db
 DOWN = ProviderConnectionError("no route")
 
 
-def trip() -> None:
-    for _ in range(5):
-        scripted(DOWN, retry_policy=RetryPolicy(max_attempts=1)).ask()
+def trip() -> list[str | None]:
+    provider = scripted(DOWN, retry_policy=RetryPolicy(max_attempts=1))
+    return [provider.ask().reason_code for _ in range(5)]
 
 
 def test_a_quota_is_set_shown_obeyed_and_dropped() -> None:
@@ -51,7 +51,7 @@ def test_a_mistyped_capability_gets_no_policy(tmp_path: Path) -> None:
 
 
 def test_a_breaker_is_shown_as_it_amounts_to() -> None:
-    trip()
+    assert trip() == ["connection_error"] * 5
     told = ask("breaker", "show", *WHO)
     assert (told["breaker_state"], told["consecutive_failures"]) == ("open", 5)
     assert (told["success_rate_1h"], told["last_error_code"]) == (0.0, "connection_error")

@@ -1,7 +1,6 @@
 """Policies and quotas of providers over HTTP and from a shell: the console's verbs, with the same audit line."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -26,13 +25,6 @@ OTHER = "0c6f2a4e-1111-4222-8333-944455556666"
 RANK = "rank/rank_snapshot"
 CALM = {"retry": {"max_attempts": 2}}
 SCOPES = ("policies:read", "policies:write", "providers:read", "providers:operate")
-
-
-@pytest.fixture(autouse=True)
-def _no_policy_is_remembered() -> Iterator[None]:
-    active_policy.forget_all()
-    yield
-    active_policy.forget_all()
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Policies of providers: what the database says stands above the class, live, in every process; and system checks."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -29,13 +28,6 @@ pytestmark = pytest.mark.django_db
 
 DOWN = ProviderConnectionError("no route")
 RANK = ("rank", "rank_snapshot")
-
-
-@pytest.fixture(autouse=True)
-def _no_policy_is_remembered() -> Iterator[None]:
-    active_policy.forget_all()
-    yield
-    active_policy.forget_all()
 
 
 def write(body: Any, **terms: Any) -> ProviderPolicyVersion:

@@ -3,7 +3,6 @@
 import asyncio
 import stat
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -26,13 +25,6 @@ from tests.providers.celery_tasks import lose_database
 from tests.providers.scripted_providers import TENANT, WHO, Scripted, context, scripted
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def _empty_journal() -> Iterator[None]:
-    settings().journal.unlink(missing_ok=True)
-    yield
-    settings().journal.unlink(missing_ok=True)
 
 
 def attempts() -> list[tuple[str, str | None]]:

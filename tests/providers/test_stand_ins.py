@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from providers import (
     ProviderBadRequestError,
     ProviderExecutionResult,
     ProviderTimeoutError,
-    active_policy,
     calls,
     policies,
     telemetry,
@@ -48,13 +46,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 CACHE: dict[str, Any] = {"cache_for": 3600.0}
 STALE: dict[str, Any] = {"cache_for": 0.0, "stale_for": 3600.0}
 SECRET = "a-payload-that-is-nobodys-business"
-
-
-@pytest.fixture(autouse=True)
-def _no_policy_is_remembered() -> Iterator[None]:
-    active_policy.forget_all()
-    yield
-    active_policy.forget_all()
 
 
 def counted(*names: str) -> list[int]:

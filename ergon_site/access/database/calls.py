@@ -103,8 +103,10 @@ class time_limit:  # noqa: N801 (read as a verb; a generator would cost several 
         _watcher.end(call)
         if not call.is_expired:
             return
-        if not call.wrapper.in_atomic_block:
-            # A request to cancel that comes late must not hit the next statement.
+        # A request to cancel that comes late must not hit the next statement.
+        if call.wrapper.in_atomic_block:
+            call.wait_for_cancel()
+        else:
             close_connection(call.wrapper)
         # To PostgreSQL a cancelled wait for a synchronous standby is a success with a warning: the standby may lack it.
         if error is None or isinstance(error, DatabaseError | InterfaceError):
@@ -126,7 +128,20 @@ class _Call:
     wrapper: Any
     seconds: float
     ends_at: float
-    is_expired: bool = False
+    cancelling: threading.Thread | None = None
+
+    @property
+    def is_expired(self) -> bool:
+        return self.cancelling is not None
+
+    def cancel(self) -> None:
+        arguments = [self.wrapper.connection]
+        self.cancelling = threading.Thread(target=_cancel, args=arguments, name="ergon-cancel", daemon=True)
+        self.cancelling.start()
+
+    def wait_for_cancel(self) -> None:
+        if self.cancelling is not None:
+            self.cancelling.join(2 * CANCEL_WITHIN)
 
 
 class _Watcher:
@@ -172,8 +187,7 @@ class _Watcher:
             call.ends_at = now + call.seconds
             return
         if not call.is_expired:
-            call.is_expired = True
-            threading.Thread(target=_cancel, args=[connection], name="ergon-cancel", daemon=True).start()
+            call.cancel()
         elif now >= call.ends_at + CANCEL_WITHIN:
             with suppress(Exception), socket.socket(fileno=os.dup(connection.pgconn.socket)) as copy:
                 copy.shutdown(socket.SHUT_RDWR)
