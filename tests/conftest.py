@@ -23,8 +23,9 @@ from facts import ledger
 from providers import active_policy
 from providers.calls.rating import board
 from providers.conf import settings as provider_settings
+from providers.drivers import store
 from tests import database
-from tests.processes import Site, serve
+from tests.processes import LIMIT, Site, serve
 
 # Enough examples to find what there is to find; how long one takes says nothing on a busy machine.
 hypothesis.settings.register_profile("suite", max_examples=30, deadline=None)
@@ -62,7 +63,8 @@ def _brisk_and_clean(django_test_environment: None) -> Iterator[None]:
 
     The next test goes on with the connection, as one that rolls back does: a new one must learn the whole schema first.
     Static files are looked for when they are asked for; else each test's client would list them all beforehand. What
-    each part of a page was made from is not kept.
+    each part of a page was made from is not kept. A machine may stand still for longer than a provider's call lets the
+    database answer.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(settings, "WHITENOISE_AUTOREFRESH", True, raising=False)
@@ -70,6 +72,7 @@ def _brisk_and_clean(django_test_environment: None) -> Iterator[None]:
         patch.setattr(PBKDF2PasswordHasher, "iterations", 1)
         patch.setattr(TransactionTestCase, "_fixture_teardown", database.clean)
         patch.setattr(TransactionTestCase, "_should_reload_connections", lambda _case: False)
+        patch.setattr(store, "MOST", LIMIT)
         yield
 
 

@@ -13,6 +13,7 @@ from providers.core.calling import REFUSALS
 from providers.core.events import COOLED_DOWN, USED_UP, EventKind, Marks
 from providers.core.exchange import Who
 from providers.core.gate import EVERY, Admission, Asked, Decision, Scope
+from providers.core.limits import ROUNDED
 from providers.core.request import refuse_cost, refuse_mistakes
 from providers.database import events, gates, sql, statements
 
@@ -219,10 +220,11 @@ def admission_in(row: sql.Row, asked: Asked) -> Admission:
         window_start, reserved = (None, 0) if limit is None else (start, asked.cost)
         return Admission(decision, permit, window_start, reserved, place=place)
     now, end, *about, full_at = _read(refusal)
-    if decision.is_own_limit:
-        # When a place will be free, nobody can tell.
-        is_rate = decision is Decision.RATE
-        return Admission(decision, retry_after=asked.rate_limit.wait(full_at, now) if is_rate else None)
+    if decision is Decision.RATE:
+        # Times that SQLite returns are rounded: a token that comes in a moment would seem to be there.
+        return Admission(decision, retry_after=max(asked.rate_limit.wait(full_at, now), ROUNDED))
+    if decision is Decision.BULKHEAD:
+        return Admission(decision)  # when a place will be free, nobody can tell
     return Admission(decision, retry_after=_wait(decision, now, end, *about))
 
 

@@ -70,6 +70,9 @@ class Told(ProviderBase):
                 lose_database(float(number))
             case "slow":
                 time.sleep(float(number))
+            case "held":
+                while not log.with_suffix(".go").exists():
+                    time.sleep(0.05)
             case "timeout":
                 raise TimeoutError(SECRET)
             case "status":

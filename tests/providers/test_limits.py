@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from providers import (
 )
 from providers.calls import journal
 from providers.core.gate import Asked, Decision
+from providers.database import admitting
 from providers.models import Gate, ProviderExecutionMetric, ProviderHealthState
 from tests.processes import eventually
 from tests.providers.celery_tasks import lose_database
@@ -185,6 +187,14 @@ def test_calls_wait_for_a_token_and_never_beyond_the_deadline(is_awaited: bool) 
     assert [(result.ok, result.reason_code) for result in (ask(fast), ask(fast), ask(fast))] == [(True, None)] * 3
     # However long the first has waited, the others come a fifth of a second after each other.
     assert time.time() - began > 0.39
+
+
+def test_a_token_that_comes_in_a_moment_is_waited_for() -> None:
+    """SQLite returns times rounded to ten microseconds: here both are the same, although its statement has refused."""
+    at = 1763429536.60284
+    row = ("rate", 0, 1, None, None, json.dumps([at, None, None, "", None, None, "{}", at]))
+    refused = admitting.admission_in(row, Asked(BreakerPolicy(), rate_limit=RateLimit(5, 1)))
+    assert 0 < (refused.retry_after or 0) < 0.001
 
 
 def test_a_call_that_waits_for_the_gate_gives_back_no_token_that_was_taken_meanwhile() -> None:

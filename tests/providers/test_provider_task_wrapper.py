@@ -313,10 +313,12 @@ def test_a_call_that_does_not_keep_to_its_time_is_interrupted(broker: Broker, re
 
 
 def test_a_task_that_our_own_limits_hold_back_comes_back_in_its_turn(broker: Broker, request_of: Make) -> None:
-    requests = [request_of("slow:4", name="first"), request_of("fine", name="second")]
+    requests = [request_of("held", name="first"), request_of("fine", name="second")]
     first = broker.send(tell_in_turn, **requests[0])
     eventually(lambda: called(requests[0]) == 1, "the first runs")
     second = broker.send(tell_in_turn, **requests[1])
+    eventually(lambda: "rescheduled" in states(second), "the second is held back")
+    Path(requests[0]["payload"]["log"]).with_suffix(".go").touch()
     for task_id in (first, second):
         ended(task_id)
     assert (states(first), called(requests[1])) == (["succeeded"], 1)
