@@ -82,9 +82,11 @@ def advance() -> int:
     with connection.cursor() as cursor:
         cursor.execute(FIRST_WAITING)
         [first] = cursor.fetchone()
+    if first is None:
+        return 0
     waits = _waiting().filter(pk=first)
-    asked = waits.select_related("policy__active").first() if first else None
-    if asked is None:
+    asked = waits.select_related("policy__active").first()
+    if asked is None:  # it was cancelled meanwhile
         return 0
     try:
         ended = {"state": "done", "result": rehearse(asked.policy, asked.body, is_wanted=waits.exists)}

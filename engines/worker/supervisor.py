@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import select
 import signal
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from engines.worker.signals import NUMBERS, deaf_at_exit
 from ergon_site.access.database.calls import close_connection
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
+LOOK = 1.0  # what happens is told; but nobody tells of a process whose last words somebody else holds back
 STEADY = 30.0
 LAST_LINES = 2.0  # for what a process told last, which somebody that it has started may hold open
 LAST_WORDS = 5.0  # for processes to be gone and their leases to be given back, once that is in a hurry
@@ -81,6 +84,8 @@ class Supervisor:
         self._burials: list[threading.Thread] = []
         self._writing = threading.Lock()
         self._live = LiveTotal(total)
+        self._told, self._teller = os.pipe()  # that a process has ended, or an order was given
+        os.set_blocking(self._teller, False)
         self.code = 0
 
     def run(self) -> int:
@@ -92,9 +97,11 @@ class Supervisor:
         while any(one.child or one.due_at is not None for one in places) and time.monotonic() < self._ends_at:
             for place in places:
                 self._look_at(place)
-            if not self._as_json and sys.stderr.isatty():
+            is_shown = not self._as_json and sys.stderr.isatty()
+            if is_shown:
                 self._live.show(self._totals().values(), before=f"{len(self._commands)} processes: ")
-            time.sleep(EVERY / 5)
+            due_in = min((one.due_at - time.monotonic() for one in places if one.due_at is not None), default=LOOK)
+            self._rest(min(max(0.0, due_in), EVERY / 5 if is_shown else LOOK))
         # Until the database has taken what they give back; after an order not for long.
         while any(burial.is_alive() for burial in self._burials) and time.monotonic() < self._ends_at:
             if self._stopped_by is not None:
@@ -106,6 +113,16 @@ class Supervisor:
             for pipeline, counts in self._totals().items():
                 self._output.write(f"{pipeline}: {summary(counts)}")
         return self.code
+
+    def _rest(self, seconds: float) -> None:
+        """Until something has happened, and no longer than this."""
+        if select.select([self._told], [], [], seconds)[0]:
+            os.read(self._told, 1000)
+
+    def _tell(self) -> None:
+        """End the rest. For any thread and for signal handlers."""
+        with suppress(BlockingIOError):  # so much is told already
+            os.write(self._teller, b".")
 
     def _look_at(self, place: Place) -> None:
         if self._stopped_by is not None:
@@ -143,6 +160,8 @@ class Supervisor:
                     elif self._as_json:
                         self._output.write(json.dumps({**event, "process": child.process.pid}))
                         self._output.flush()
+        child.process.wait()
+        self._tell()
 
     def _bury(self, child: Child, *, is_replaced: bool) -> None:
         """Give back at once what it held, if it could not do so itself."""
@@ -180,6 +199,7 @@ class Supervisor:
         for child in self._children:
             if child.process.poll() is None:
                 child.tell(number)
+        self._tell()
 
     def _totals(self) -> dict[str, Counter[str]]:
         totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
