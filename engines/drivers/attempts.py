@@ -53,8 +53,8 @@ class Deadlines(NamedTuple):
     def limit_of(self, call: Call) -> Limit | None:
         """The limit of a call. An exception handler that could not begin in the transaction's time has its own."""
         seconds = call.retry.timeout
-        if seconds is None and self is NO_DEADLINES and call.is_bounded:
-            return None
+        if self is NO_DEADLINES and call.is_bounded:
+            return None if seconds is None else _limit_of_attempt(seconds)
         limit = self.limit(seconds, is_bounded=call.is_bounded)
         if call.stage is not Stage.EXCEPTION:
             return limit

@@ -99,51 +99,49 @@ class WatchedCall:
 
 
 class _Watcher:
-    """A thread that sleeps until the first call must have ended.
+    """A thread that looks when a call must have ended.
 
-    Calls come and go without a lock: a set's changes are atomic, and one that must end before the watcher would wake up
-    wakes it. While it looks it counts as sleeping for ever, so that whatever comes meanwhile wakes it, too.
+    Calls come and go without a lock: a set's changes are atomic. One that must end before the next look brings that
+    forward. A look stays appointed when its call has ended: if each call woke the watcher, calls that are soon over
+    would cost several times as much.
     """
 
     def __init__(self) -> None:
         self._calls: set[WatchedCall] = set()
         self._changed = threading.Condition()
-        self._wakes_at = inf
-        self._is_woken = False
+        self._looks_at = inf
         self._thread: threading.Thread | None = None
 
     def watch(self, call: WatchedCall) -> None:
         self._calls.add(call)
-        if call.ends_at < self._wakes_at:
-            self._wake()
+        if call.ends_at < self._looks_at:
+            self._appoint(call.ends_at)
 
     def forget(self, call: WatchedCall) -> None:
         self._calls.discard(call)
 
-    def _wake(self) -> None:
+    def _appoint(self, moment: float) -> None:
         with self._changed:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="ergon-watcher", daemon=True)
                 self._thread.start()
-            self._is_woken = True
+            self._looks_at = min(self._looks_at, moment)
             self._changed.notify()
 
     def _watch(self) -> None:
         while True:
-            self._wakes_at = inf
-            now, calls = time.monotonic(), list(self._calls)
-            for call in calls:
+            self._await_look()
+            now = time.monotonic()
+            for call in list(self._calls):
                 if call.ends_at <= now:
                     call.supersede()
-            self._sleep_until(min((call.ends_at for call in self._calls.copy()), default=inf))
+            self._appoint(min((call.ends_at for call in self._calls.copy()), default=inf))
 
-    def _sleep_until(self, moment: float) -> None:
+    def _await_look(self) -> None:
         with self._changed:
-            if not self._is_woken:
-                self._wakes_at = moment
-                left = moment - time.monotonic()
-                self._changed.wait(None if left > threading.TIMEOUT_MAX else max(0.0, left))
-            self._is_woken = False
+            while (left := self._looks_at - time.monotonic()) > 0:
+                self._changed.wait(None if left > threading.TIMEOUT_MAX else left)
+            self._looks_at = inf  # whatever begins from now on appoints the next one
 
 
 _watcher = _Watcher()
