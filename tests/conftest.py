@@ -129,3 +129,12 @@ def site_process(django_db_setup: None) -> Iterator[Site]:
 @pytest.fixture
 def site(site_process: Site, transactional_db: None) -> Site:
     return site_process
+
+
+@pytest.fixture
+def _signals() -> Iterator[None]:
+    """A supervisor takes the orders of its process; the tests want them back."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

@@ -277,8 +277,9 @@ class FactsConnector(Connector):
             self._patient_until = self._patient_until or time.monotonic() + patience
         self._held_at = asked_at if is_held else None
         if self._heart is None:
-            self._heart = threading.Thread(target=self._beat, name="ergon-facts-heart", daemon=True)
-            self._heart.start()
+            heart = threading.Thread(target=self._beat, name="ergon-facts-heart", daemon=True)
+            heart.start()
+            self._heart = heart  # not before: if the machine has no more threads, the next hold tries again
         return is_held
 
     def _is_known(self) -> bool:

@@ -42,8 +42,8 @@ class WatchedCall:
 
     def run(self, context: Context, arguments: tuple[Any, ...]) -> Any:
         """The result, unless another thread goes on by now: then this one is to leave everything as it is."""
-        _watcher.watch(self)
         try:
+            _watcher.watch(self)
             value = context.run(self.function, *arguments)
         except BaseException as error:
             if self._ends():
@@ -123,8 +123,9 @@ class _Watcher:
     def _appoint(self, moment: float) -> None:
         with self._changed:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._watch, name="ergon-watcher", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._watch, name="ergon-watcher", daemon=True)
+                thread.start()
+                self._thread = thread  # not before: if the machine has no more threads, the next call tries again
             self._looks_at = min(self._looks_at, moment)
             self._changed.notify()
 

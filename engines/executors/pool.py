@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -156,7 +156,7 @@ class Pool:
         with self._changed:
             running = [process for process in self._busy if process.job_id == job_id]
         for process in running:
-            threading.Thread(target=process.end, name="ergon-executor-end", daemon=True).start()
+            _in_background(process.end)
 
     def close(self) -> None:
         """End everything, and start no more."""
@@ -261,7 +261,7 @@ class Pool:
                     self.counts.skipped += process.skipped
                     self._changed.notify_all()
 
-        threading.Thread(target=end, name="ergon-executor-end", daemon=True).start()
+        _in_background(end)
 
 
 class Pools:
@@ -310,8 +310,17 @@ class Pools:
 
 
 def _end_all(processes: list[ExecutorProcess]) -> None:
-    threads = [threading.Thread(target=process.end) for process in processes]
-    for thread in threads:
+    for thread in [_in_background(process.end) for process in processes]:
+        if thread is not None:
+            thread.join()
+
+
+def _in_background(end: Callable[[], None]) -> threading.Thread | None:
+    """In a thread of its own, or now if the machine has no more at present: it must end on time all the same."""
+    thread = threading.Thread(target=end, name="ergon-executor-end", daemon=True)
+    try:
         thread.start()
-    for thread in threads:
-        thread.join()
+    except RuntimeError:
+        end()
+        return None
+    return thread

@@ -68,8 +68,9 @@ class Poller:
         growth, cap = (empty_queue.backoff_multiplier, empty_queue.backoff_cap) if empty_queue else (1.0, 0.0)
         with self._changed:
             if self._thread is None and not self._is_over:
-                self._thread = threading.Thread(target=self._run, name="ergon-poller", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="ergon-poller", daemon=True)
+                thread.start()
+                self._thread = thread  # not before: it may fail, and then the next pipeline must try again
             now, most = time.monotonic(), min(cap or math.inf, self.longest_wait)
             at = self._polls.expect(pipeline_id, now, seconds, growth=growth, most=most, is_urgent=is_urgent)
             if at < self._sleeps_until:

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -34,15 +34,23 @@ log = structlog.get_logger("ergon.supervisor")
 
 
 class Child:
-    def __init__(self, argv: Sequence[str]) -> None:
+    """A process, and the thread that reads what it says."""
+
+    def __init__(self, argv: Sequence[str], read: Callable[["Child"], None]) -> None:
         # In a session of its own: what a terminal tells everybody in the foreground, the parent passes on.
         self.process = subprocess.Popen(  # noqa: S603 (ours)
             [sys.executable, *argv], stdout=subprocess.PIPE, text=True, errors="replace", start_new_session=True
         )
         self.started_at = time.monotonic()
-        self.reader: threading.Thread | None = None
         self.worker: int | None = None
         self.counts: dict[str, dict[str, int]] = {}
+        self.reader = threading.Thread(target=read, args=[self], daemon=True)
+        try:
+            self.reader.start()
+        except RuntimeError:  # the machine has no more threads: nobody would hear what it says
+            with self.process:
+                self.process.kill()
+            raise
 
     def tell(self, number: int) -> None:
         """Until it has started, SIGINT is an exception that may be raised where it gets lost: SIGTERM does not."""
@@ -129,19 +137,25 @@ class Supervisor:
             place.due_at = None
         if place.child is None:
             if place.due_at is not None and time.monotonic() >= place.due_at:
-                child = Child(place.argv)
-                place.child, place.due_at = child, None
-                self._children.append(child)
-                child.reader = threading.Thread(target=self._read, args=[child], daemon=True)
-                child.reader.start()
-                if self._stopped_by is not None:  # told while it was being started
-                    child.tell(self._stopped_by)
+                self._fill(place)
         elif place.child.process.poll() is not None:
-            if place.child.reader is not None:
-                place.child.reader.join(LAST_LINES)
+            place.child.reader.join(LAST_LINES)
             is_wanted = self._stopped_by is None and place.child.process.returncode not in ENDS
             self._bury(place.child, is_replaced=is_wanted)
             place.vacate(is_wanted=is_wanted)
+
+    def _fill(self, place: Place) -> None:
+        """Start its process; if the machine has no process, memory or thread to spare, later."""
+        try:
+            child = Child(place.argv, self._read)
+        except (OSError, RuntimeError) as error:
+            log.warning("process_not_started", error=str(error))
+            place.vacate(is_wanted=True)
+            return
+        place.child, place.due_at = child, None
+        self._children.append(child)
+        if self._stopped_by is not None:  # told while it was being started
+            child.tell(self._stopped_by)
 
     def _read(self, child: Child) -> None:
         """Pass on events, for programs; anything else was printed by somebody's code while it was imported."""
@@ -175,8 +189,13 @@ class Supervisor:
         log.warning("process_died", pid=child.process.pid, code=code, worker=child.worker)
         # In a thread of its own: a database that is away must keep nobody from starting and stopping processes.
         burial = threading.Thread(target=self._give_back, args=[child.worker, code], daemon=True)
-        self._burials.append(burial)
-        burial.start()
+        try:
+            burial.start()
+        except RuntimeError as error:  # the machine has no more threads at present
+            hint = "its leases run out by themselves"
+            log.warning("leases_not_given_back", worker=child.worker, error=str(error), hint=hint)
+        else:
+            self._burials.append(burial)
 
     def _give_back(self, worker: int, code: int) -> None:
         def release() -> None:

@@ -260,6 +260,8 @@ class Forwarding:
                         self._add(list(boundaries.in_use()))
                 except (DatabaseError, InterfaceError):
                     close_connection()  # each thread says so by itself
+                except RuntimeError as error:  # the machine has no more threads at present: the next look tries again
+                    log.warning("boundary_not_forwarded", error=str(error))
                 look_at = time.monotonic() + LOOK_FOR_NEW
         for forwarder in self.forwarders:
             forwarder.stop()

@@ -94,9 +94,18 @@ class Board:
         with self._lock:
             self._add(who, reserved_in)
             if self._thread is None:
-                self._is_released.clear()
-                self._thread = threading.Thread(target=self._work, name="ergon-provider-health", daemon=True)
-                self._thread.start()
+                self._start()
+
+    def _start(self) -> None:
+        """A call must not fail because the machine has no more threads at present: the next mark tries again."""
+        self._is_released.clear()
+        thread = threading.Thread(target=self._work, name="ergon-provider-health", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            log.warning("provider health waits", error_type=type(error).__name__)
+        else:
+            self._thread = thread
 
     def _add(self, who: Who, reserved_in: float | None) -> None:
         earlier = self._waiting.get(who)

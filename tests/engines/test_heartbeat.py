@@ -2,11 +2,9 @@
 
 import io
 import json
-import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -267,15 +265,6 @@ def _notified(*payloads: str) -> bool:
         for payload in payloads:
             cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, payload])
     return True
-
-
-@pytest.fixture
-def _signals() -> Iterator[None]:
-    """A supervisor takes the orders of its process; the tests want them back."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.mark.usefixtures("_signals")

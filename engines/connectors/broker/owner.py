@@ -78,8 +78,9 @@ class Owner:
                 msg = f"the connector of {self._line} is closed"
                 raise ConnectorError(msg)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="ergon-broker", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="ergon-broker", daemon=True)
+                thread.start()
+                self._thread = thread  # not before: if the machine has no more threads, the next request tries again
             patience = self.patience if patience is None else patience
             errand = Errand(call, Future(), is_patient, patience, unwanted or self._given_up)
             self._errands.put(errand)

@@ -128,20 +128,18 @@ class _Call:
     wrapper: Any
     seconds: float
     ends_at: float
-    cancelling: threading.Thread | None = None
+    is_expired: bool = False
+    _cancelling: threading.Thread | None = None
 
-    @property
-    def is_expired(self) -> bool:
-        return self.cancelling is not None
-
-    def cancel(self) -> None:
+    def expire(self) -> None:
+        """Ask the server to cancel the statement; where there is no thread for it, the socket is closed soon anyway."""
+        self.is_expired = True
         arguments = [self.wrapper.connection]
-        self.cancelling = threading.Thread(target=_cancel, args=arguments, name="ergon-cancel", daemon=True)
-        self.cancelling.start()
+        self._cancelling = _started(threading.Thread(target=_cancel, args=arguments, name="ergon-cancel", daemon=True))
 
     def wait_for_cancel(self) -> None:
-        if self.cancelling is not None:
-            self.cancelling.join(2 * CANCEL_WITHIN)
+        if self._cancelling is not None:
+            self._cancelling.join(2 * CANCEL_WITHIN)
 
 
 class _Watcher:
@@ -158,8 +156,7 @@ class _Watcher:
         with self._lock:
             self._calls.add(call)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._watch, name="ergon-time-limits", daemon=True)
-                self._thread.start()
+                self._thread = _started(threading.Thread(target=self._watch, name="ergon-time-limits", daemon=True))
         if not self._has_calls.is_set():
             self._has_calls.set()
         return call
@@ -187,10 +184,20 @@ class _Watcher:
             call.ends_at = now + call.seconds
             return
         if not call.is_expired:
-            call.cancel()
+            call.expire()
         elif now >= call.ends_at + CANCEL_WITHIN:
             with suppress(Exception), socket.socket(fileno=os.dup(connection.pgconn.socket)) as copy:
                 copy.shutdown(socket.SHUT_RDWR)
+
+
+def _started(thread: threading.Thread) -> threading.Thread | None:
+    """The thread, started; None if the machine has no more at present. The next call tries again."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        log.warning("no_thread", thread=thread.name, error=str(error))
+        return None
+    return thread
 
 
 def _cancel(connection: Any) -> None:

@@ -1,0 +1,178 @@
+"""Where the machine has no more threads for a while: limits are kept, processes end, and all goes on after it."""
+
+import io
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from contextvars import copy_context
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from django.core.management.base import OutputWrapper
+from django.db import connection, transaction
+from structlog.testing import capture_logs
+
+from engines.drivers import watcher
+from engines.drivers.timeouts import Abandoned
+from engines.drivers.watcher import SupersededError, WatchedCall
+from engines.drivers.work import Waiting
+from engines.executors.stdio import ExecutorProcess
+from engines.worker.poller import Poller
+from engines.worker.supervisor import Child, Supervisor
+from ergon_site.access.database import calls
+from ergon_site.access.database.calls import DatabaseTimeoutError, time_limit
+from facts.forwarding import running
+from providers.calls import rating
+from tests.executors.executor_pools import HANDLERS, left_of, pool_of
+from tests.facts.drafts import make_boundary
+from tests.facts.test_forwarding import forwarding_all
+from tests.processes import LIMIT, eventually
+from tests.providers.scripted_providers import WHO
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@contextmanager
+def no_threads() -> Iterator[None]:
+    """No machine has a stack as large as this, so that none can be started."""
+    before = threading.stack_size(1 << 46)
+    try:
+        yield
+    finally:
+        threading.stack_size(before)
+
+
+def run_into_limit() -> None:
+    with time_limit(0.1), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_sleep(600)")
+
+
+@pytest.mark.postgresql
+def test_a_statement_that_nobody_can_cancel_ends_all_the_same_and_so_does_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calls, "CANCEL_WITHIN", 0.1)
+    with time_limit(LIMIT):  # the thread that watches has been there for long
+        connection.ensure_connection()
+    with no_threads():
+        for within in (nullcontext(), transaction.atomic()):
+            with pytest.raises(DatabaseTimeoutError), within:
+                run_into_limit()
+    with pytest.raises(DatabaseTimeoutError):
+        run_into_limit()
+    with connection.cursor() as cursor:  # the server goes on with a statement whose client has gone
+        cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'")
+
+
+@pytest.mark.postgresql
+def test_database_calls_are_watched_as_soon_as_there_is_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "_watcher", calls._Watcher())
+    with no_threads(), capture_logs() as logs, time_limit(0.1), connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    assert [line["event"] for line in logs] == ["no_thread"]
+    with pytest.raises(DatabaseTimeoutError):
+        run_into_limit()
+
+
+def test_a_call_that_nobody_watches_is_not_made_and_the_next_has_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watcher, "_watcher", watcher._Watcher())
+    made, superseded, may_end = [], threading.Event(), threading.Event()
+
+    def make(seconds: float) -> None:
+        def function() -> None:
+            made.append(seconds)
+            may_end.wait(LIMIT)
+
+        WatchedCall(function, seconds, Abandoned(), lambda _: superseded.set()).run(copy_context(), ())
+
+    with no_threads(), pytest.raises(RuntimeError, match="can't start new thread"):
+        make(0.01)
+    with ThreadPoolExecutor(1) as threads:
+        late = threads.submit(make, 0.02)
+        assert superseded.wait(LIMIT)
+        may_end.set()
+        assert isinstance(late.exception(), SupersededError)
+    assert made == [0.02]
+
+
+@pytest.mark.parametrize("how", ["kill", "halt_job", "halt"])
+def test_a_process_ends_at_once_and_its_place_is_free(how: str) -> None:
+    waiting = Waiting(is_wanted=lambda: True, aside=nullcontext, may_postpone=False)  # type: ignore[arg-type]
+    with pool_of(HANDLERS) as crew:
+        pool = crew.pools.find("one")
+        process = pool.hold("j", waiting)
+        assert isinstance(process, ExecutorProcess)
+        process.job_id = "j"
+        end = {"kill": lambda: pool.kill(process), "halt_job": lambda: pool.halt_job("j"), "halt": pool.halt}[how]
+        with no_threads():
+            end()
+        assert left_of({process.pid}) == []
+        if how != "kill":  # whoever waits for its answer sees that it has died
+            pool.lose(process, "it has died")
+        eventually(lambda: pool.snapshot()["processes"] == [], "its place is free")
+
+
+def test_the_pipelines_that_come_later_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_for: set[int] = set()
+    poller = Poller()
+
+    def look(waiting: set[int]) -> set[int]:
+        looked_for.update(waiting)
+        return set()
+
+    monkeypatch.setattr(poller, "_due", look)
+    with no_threads(), pytest.raises(RuntimeError):
+        poller.expect(1, 0.0, None)
+    poller.expect(2, 0.0, None)
+    eventually(lambda: 2 in looked_for, "the second pipeline is looked for")
+    poller.close()
+
+
+def test_a_provider_call_does_not_fail_because_its_health_must_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[object] = []
+    monkeypatch.setattr(rating, "show", shown.append)
+    board = rating.Board()
+    with no_threads():
+        board.mark(WHO, 60.0)
+    board.mark(WHO, 60.0)
+    eventually(lambda: shown == [{WHO: 60.0}], "both are shown")
+    board.release_connection()
+
+
+def test_boundaries_that_are_opened_meanwhile_are_forwarded_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "LOOK", 0.01)
+    monkeypatch.setattr(running, "SELDOM", 0.01)
+    monkeypatch.setattr(running, "LOOK_FOR_NEW", 0.01)
+    with forwarding_all() as (service, _):
+        with no_threads(), capture_logs() as logs:
+            boundary = make_boundary()
+            eventually(lambda: any(line["event"] == "boundary_not_forwarded" for line in logs), "it was tried")
+        eventually(lambda: [one.id for one in service.forwarders] == [boundary.pk], "it is forwarded")
+
+
+@pytest.mark.usefixtures("_signals")
+def test_a_process_that_cannot_be_started_now_is_started_later() -> None:
+    supervisor = Supervisor([["-c", "pass"]], OutputWrapper(io.StringIO()), as_json=True)
+    with capture_logs() as logs:
+
+        def end_scarcity() -> None:
+            eventually(lambda: bool(logs), "it was tried")
+            threading.stack_size(0)
+
+        helper = threading.Thread(target=end_scarcity)
+        helper.start()
+        with no_threads():
+            assert supervisor.run() == 0
+        helper.join()
+    assert {line["event"] for line in logs} == {"process_not_started"}
+    assert len(supervisor._children) == 1
+
+
+def test_the_leases_of_a_dead_process_that_nobody_can_give_back_are_left_to_run_out() -> None:
+    supervisor = Supervisor([], OutputWrapper(io.StringIO()), as_json=True)
+    child = SimpleNamespace(process=SimpleNamespace(returncode=-9, pid=1), worker=1)
+    with no_threads(), capture_logs() as logs:
+        supervisor._bury(cast("Child", child), is_replaced=True)
+    assert [line["event"] for line in logs] == ["process_died", "leases_not_given_back"]
