@@ -3,8 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import DatabaseError, InterfaceError
 
@@ -22,9 +21,15 @@ from engines.transactions import Draft, LeasedTransaction, Settlement
 from engines.worker.database_retry import DatabaseRetry
 from engines.worker.heartbeat import Heartbeat
 from engines.worker.shared_limit import SharedLimit
+from engines.worker.thread_pool import ThreadPool
 from ergon_site.access.database.calls import close_connection
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 DEPTH_CAP = 10_000
+# Where the machine has no more threads: when it is tried again, in seconds.
+TRY_AGAIN = 0.5
 # A fetch also reports the depth of the queue to metrics: so often at least, in seconds.
 DEPTH_EVERY = 15.0
 
@@ -50,7 +55,7 @@ class DatabaseConnector(PipelineConnector):
         heartbeat.completer.names[self.pipeline.pk] = self.pipeline.name
         self._pace = Prefetch()
         self._retry = DatabaseRetry(f"claim from {self.pipeline.name}", borrow=heartbeat.connections.borrow)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ergon-claimer")  # for event loops, which must not wait
+        self._thread = ThreadPool(1, thread_name_prefix="ergon-claimer")  # for event loops, which must not wait
         self._done = self._batches = 0
         self._has_looked = self._is_look_shared = False
 
@@ -188,7 +193,8 @@ class DatabaseConnector(PipelineConnector):
 
     async def _call_async(self, method: Callable[..., Any], *given: Any) -> Any:
         # Cancelled in mid-claim, the claim goes on: what it brings is given back.
-        future = self._thread.submit(method, *given)
+        while (future := self._thread.submit_or_none(method, *given)) is None:  # noqa: ASYNC110 (nobody tells of one)
+            await asyncio.sleep(TRY_AGAIN)
         try:
             return await asyncio.shield(asyncio.wrap_future(future))
         except asyncio.CancelledError:

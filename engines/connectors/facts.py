@@ -5,11 +5,10 @@ import json
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -19,10 +18,14 @@ from engines.core.errors import POISON, ConnectorError, PoisonError
 from engines.core.outcome import Failure, Outcome
 from engines.tasks.transaction import Transaction
 from engines.worker.database_retry import DatabaseRetry
+from engines.worker.thread_pool import ThreadPool
 from ergon_site.access.database.calls import close_connection
 from facts import ledger
 from facts.core.errors import FactError
 from facts.ledger import holding, reading
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 OFFSET = "offset"
 # How often a drain looks whether another process has let go; one that has died holds on until its term is over.
@@ -54,7 +57,7 @@ class FactsConnector(Connector):
     is_prefetching = True
     reports_failures = True
     # The thread, and so the connection, of all fact connectors of this process.
-    _thread = ThreadPoolExecutor(1, thread_name_prefix="ergon-facts")
+    _thread = ThreadPool(1, thread_name_prefix="ergon-facts")
 
     def __init__(self, consumer: str, *, term: timedelta = holding.TERM) -> None:
         self._name, self._holder, self._term = consumer, holding.new_holder(), term

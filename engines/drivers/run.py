@@ -29,7 +29,7 @@ from engines.tasks.transaction import Transaction
 
 log = structlog.get_logger("ergon.engines")
 
-# How often a loop that is full of abandoned attempts looks whether some have ended.
+# How often a loop whose slots stand idle looks whether they can go on.
 PATIENCE = 0.05
 # How long what is cut at the loop's end may take to leave its slot, before it is left behind.
 LINGER = 0.03
@@ -262,7 +262,8 @@ class Run:
     def waits(self, is_over: Callable[[], bool], seconds: float | None = None) -> Iterator[float | None]:
         """Wait after wait, each at most so long, until it is over or the seconds have passed.
 
-        Meanwhile the abandoned are looked after, and slots that stood idle because of them go on once they may.
+        Meanwhile the abandoned are looked after, and slots that stood idle because of them, or because the machine had
+        no more threads, go on once they can.
         """
         until = None if seconds is None else time.monotonic() + seconds
         while True:
@@ -273,7 +274,7 @@ class Run:
             left = None if until is None else min(until - time.monotonic(), threading.TIMEOUT_MAX)
             if is_over() or (left is not None and left <= 0):
                 return
-            if is_crowded:
+            if is_crowded or self.is_holding_back:
                 left = PATIENCE if left is None else min(left, PATIENCE)
             yield left
 

@@ -8,6 +8,8 @@ from functools import partial
 from math import inf
 from typing import Any, cast
 
+import structlog
+
 from engines.core.outcome import CUT, Outcome
 from engines.drivers.requests import Ask, Entry, Raised
 from engines.drivers.run import Run
@@ -15,6 +17,7 @@ from engines.drivers.timeouts import LimitReached, SpareThread
 from engines.drivers.timer import TimedCall
 from engines.drivers.watcher import SupersededError
 
+log = structlog.get_logger("ergon.engines")
 # How often a transaction that waits for a slot looks whether the loop is to end.
 LOOK = 0.05
 
@@ -25,7 +28,7 @@ class ThreadSlots:
     def __init__(self, run: Run, changed: threading.Condition, perform: Callable[..., Any]) -> None:
         self._run, self._changed, self._perform = run, changed, perform
         self._name = f"ergon-{run.work.name}"
-        self._is_closed = False
+        self._is_closed = self._is_short = False
         self._serving = 0
         self._aside = self._returning = 0  # without a slot while they wait for a place elsewhere; and back from that
         self.room = -1  # the next batch is fetched when no more wait than this
@@ -63,8 +66,15 @@ class ThreadSlots:
 
     def fill_one(self) -> None:
         """A shared slot may be free. In another thread: the caller holds the lock of another loop."""
-        if not self._is_closed:
+        if self._is_closed:
+            return
+        try:
             SpareThread.take().call(self._name, self._serve_one)
+        except RuntimeError:  # the machine has no more threads at present
+            self._run.is_holding_back = True
+            if self._changed.acquire(blocking=False):
+                self._changed.notify_all()
+                self._changed.release()
 
     @contextmanager
     def aside(self) -> Iterator[bool]:
@@ -102,8 +112,24 @@ class ThreadSlots:
         return idle
 
     def _fill(self, idle: int) -> None:
-        for _ in range(idle):
-            SpareThread.take().call(self._name, self._serve)
+        for begun in range(idle):
+            try:
+                SpareThread.take().call(self._name, self._serve)
+            except RuntimeError as error:
+                self._do_without(idle - begun, error)
+                return
+        if idle:
+            self._is_short = False
+
+    def _do_without(self, missing: int, error: RuntimeError) -> None:
+        """The machine has no more threads at present: other slots go on, and the loop tries again while it waits."""
+        with self._changed:
+            was_short, self._is_short = self._is_short, True
+            self._serving -= missing
+            self._run.is_holding_back = True
+            self._changed.notify_all()
+        if not was_short:
+            log.warning("slots_wait_for_threads", slots=missing, error=str(error))
 
     def _serve_one(self) -> None:
         with self._changed:

@@ -34,7 +34,7 @@ class WatchedCall:
         self, function: Callable[..., Any], seconds: float, abandoned: Abandoned, go_on: Callable[[LimitReached], None]
     ) -> None:
         self.function, self.seconds = function, seconds
-        self.ends_at = time.monotonic() + seconds
+        self.ends_at = inf
         self._abandoned, self._go_on = abandoned, go_on
         self._decided = threading.Lock()
         self._is_done = False
@@ -42,8 +42,8 @@ class WatchedCall:
 
     def run(self, context: Context, arguments: tuple[Any, ...]) -> Any:
         """The result, unless another thread goes on by now: then this one is to leave everything as it is."""
+        _watcher.watch(self)
         try:
-            _watcher.watch(self)
             value = context.run(self.function, *arguments)
         except BaseException as error:
             if self._ends():
@@ -113,6 +113,10 @@ class _Watcher:
         self._thread: threading.Thread | None = None
 
     def watch(self, call: WatchedCall) -> None:
+        """From now on it has its time. Where the machine has no more threads, it waits until it can be watched."""
+        while self._thread is None and not self._start():
+            time.sleep(TRY_AGAIN)
+        call.ends_at = time.monotonic() + call.seconds
         self._calls.add(call)
         if call.ends_at < self._looks_at:
             self._appoint(call.ends_at)
@@ -120,12 +124,20 @@ class _Watcher:
     def forget(self, call: WatchedCall) -> None:
         self._calls.discard(call)
 
-    def _appoint(self, moment: float) -> None:
+    def _start(self) -> bool:
         with self._changed:
             if self._thread is None:
                 thread = threading.Thread(target=self._watch, name="ergon-watcher", daemon=True)
-                thread.start()
-                self._thread = thread  # not before: if the machine has no more threads, the next call tries again
+                try:
+                    thread.start()
+                except RuntimeError:
+                    log.warning("attempt_waits_for_a_thread")
+                    return False
+                self._thread = thread
+        return True
+
+    def _appoint(self, moment: float) -> None:
+        with self._changed:
             self._looks_at = min(self._looks_at, moment)
             self._changed.notify()
 

@@ -215,6 +215,7 @@ class Pool:
 
     def _begin(self) -> ExecutorProcess | None:
         try:
+            self._listener.start()
             process = ExecutorProcess(self.settings, self._environment, self._listener, self._said)
         except Exception as error:
             msg = f"executor {self.settings.name!r} cannot be started: {error}"

@@ -104,8 +104,15 @@ class Listener:
         self._poll = select.poll()
         self._poll.register(self._woken, select.POLLIN)
         self._is_closing = False
-        self._thread = threading.Thread(target=self._listen, name="ergon-stderr", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Before the first voice; again is no fault."""
+        with self._lock:
+            if self._thread is None:
+                thread = threading.Thread(target=self._listen, name="ergon-stderr", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def attach(self, voice: Voice) -> None:
         with self._lock:
@@ -126,7 +133,8 @@ class Listener:
     def close(self) -> None:
         self._is_closing = True
         os.write(self._wake, b".")
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         with self._lock:
             os.close(self._wake)
             os.close(self._woken)

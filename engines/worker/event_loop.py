@@ -3,9 +3,10 @@
 import asyncio
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
+
+from engines.worker.thread_pool import ThreadPool
 
 T = TypeVar("T")
 
@@ -23,7 +24,8 @@ class EventLoop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._threads = ThreadPoolExecutor(thread_name_prefix=NAME)
+        self._threads = ThreadPool(thread_name_prefix=NAME)
+        self._threads.submit(int)  # one from the start: later there may be none to be had
         self._loop.set_default_executor(self._threads)
         threading.Thread(target=self._run, name=NAME, daemon=True).start()
 

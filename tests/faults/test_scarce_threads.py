@@ -1,37 +1,56 @@
 """Where the machine has no more threads for a while: limits are kept, processes end, and all goes on after it."""
 
+import asyncio
 import io
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
+from functools import partial
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from django.core.management.base import OutputWrapper
 from django.db import connection, transaction
 from structlog.testing import capture_logs
 
+from engines import BatchPolicy, ConcurrencyPolicy, ConsumerLoopPolicy, ConsumerPolicy, ConsumerTask, Transaction
+from engines.connectors.database import DatabaseConnector
+from engines.connectors.memory import MemoryConnector
 from engines.drivers import watcher
-from engines.drivers.timeouts import Abandoned
+from engines.drivers.timeouts import Abandoned, SpareThread
 from engines.drivers.watcher import SupersededError, WatchedCall
 from engines.drivers.work import Waiting
+from engines.executors.errors import ExecutorStartError
 from engines.executors.stdio import ExecutorProcess
+from engines.worker.heartbeat import Heartbeat
 from engines.worker.poller import Poller
 from engines.worker.supervisor import Child, Supervisor
+from engines.worker.thread_pool import NoThreadError, ThreadPool
 from ergon_site.access.database import calls
 from ergon_site.access.database.calls import DatabaseTimeoutError, time_limit
 from facts.forwarding import running
 from providers.calls import rating
+from tests.durable_transactions import submit
 from tests.executors.executor_pools import HANDLERS, left_of, pool_of
+from tests.factories import make_pipeline
 from tests.facts.drafts import make_boundary
 from tests.facts.test_forwarding import forwarding_all
 from tests.processes import LIMIT, eventually
 from tests.providers.scripted_providers import WHO
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+
+POLICY = ConsumerPolicy(loop=ConsumerLoopPolicy(concurrency=ConcurrencyPolicy(value=3), batch=BatchPolicy(size=6)))
+WAITING = Waiting(is_wanted=lambda: True, aside=nullcontext, may_postpone=False)  # type: ignore[arg-type]
+
+
+class Doing(ConsumerTask):
+    def process_transaction(self, transaction: Transaction) -> int:
+        return 1
 
 
 @contextmanager
@@ -76,33 +95,102 @@ def test_database_calls_are_watched_as_soon_as_there_is_a_thread(monkeypatch: py
         run_into_limit()
 
 
-def test_a_call_that_nobody_watches_is_not_made_and_the_next_has_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_with_a_limit_is_made_as_soon_as_somebody_can_watch_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watcher, "_watcher", watcher._Watcher())
-    made, superseded, may_end = [], threading.Event(), threading.Event()
+    superseded, may_end, has_begun = threading.Event(), threading.Event(), threading.Event()
 
-    def make(seconds: float) -> None:
-        def function() -> None:
-            made.append(seconds)
-            may_end.wait(LIMIT)
+    def function() -> None:
+        has_begun.set()
+        may_end.wait(LIMIT)
 
-        WatchedCall(function, seconds, Abandoned(), lambda _: superseded.set()).run(copy_context(), ())
-
-    with no_threads(), pytest.raises(RuntimeError, match="can't start new thread"):
-        make(0.01)
-    with ThreadPoolExecutor(1) as threads:
-        late = threads.submit(make, 0.02)
+    call = WatchedCall(function, 0.01, Abandoned(), lambda _: superseded.set())
+    with ThreadPoolExecutor(1) as threads, capture_logs() as logs:
+        threads.submit(int).result()
+        with no_threads():
+            late = threads.submit(call.run, copy_context(), ())
+            eventually(lambda: len(logs) > 1, "it was tried")
+            assert not has_begun.is_set()
         assert superseded.wait(LIMIT)
         may_end.set()
         assert isinstance(late.exception(), SupersededError)
-    assert made == [0.02]
+    assert {line["event"] for line in logs} == {"attempt_waits_for_a_thread"}
+
+
+@pytest.mark.parametrize("has_slot", [False, True])
+def test_slots_that_find_no_thread_wait_for_one_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, *, has_slot: bool
+) -> None:
+    """A thread of its own ends the scarcity: the loop needs this one."""
+    monkeypatch.setattr(SpareThread, "idle", [SpareThread()] if has_slot else [])
+    connector = MemoryConnector([Transaction(str(number), None) for number in range(6)])
+    task = Doing(connectors={"memory": connector})
+    with capture_logs() as logs:
+
+        def end_scarcity() -> None:
+            eventually(lambda: len(connector.outcomes) == 6 if has_slot else bool(logs), "it was tried")
+            threading.stack_size(0)
+
+        helper = threading.Thread(target=end_scarcity)
+        helper.start()
+        with no_threads():
+            report = task.consume_transactions(POLICY)
+        helper.join()
+    assert report.succeeded == 6
+    assert {line["event"] for line in logs} == {"slots_wait_for_threads"}
+
+
+def test_calls_wait_for_the_threads_that_a_pool_has_and_one_that_is_refused_is_never_made() -> None:
+    made: list[int] = []
+    with ThreadPool(2) as threads:
+        with no_threads():
+            assert threads.submit_or_none(made.append, 1) is None
+            with pytest.raises(NoThreadError):
+                threads.submit(made.append, 1)
+        may_end = threading.Event()
+        first = threads.submit(may_end.wait, LIMIT)
+        with no_threads():
+            second = threads.submit(made.append, 2)
+            may_end.set()
+            first.result()
+            second.result()
+    assert made == [2]
+
+
+def test_an_async_task_claims_as_soon_as_there_is_a_thread_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = threading.Event()
+
+    def submit_or_none(*given: Any) -> Any:
+        future = ThreadPool.submit_or_none(*given)
+        tried.set()
+        return future
+
+    pipeline = make_pipeline()
+    (transaction_id,) = submit(pipeline, 1)
+    with Heartbeat([pipeline.name]) as heartbeat, ThreadPoolExecutor(1) as threads:
+        connector = DatabaseConnector(pipeline, heartbeat)
+        monkeypatch.setattr(connector, "_thread", pool := ThreadPool(1))
+        monkeypatch.setattr(pool, "submit_or_none", partial(submit_or_none, pool))
+        threads.submit(int).result()
+        with no_threads():
+            fetched = threads.submit(asyncio.run, connector.fetch_transactions_async(5))
+            assert tried.wait(LIMIT)
+            assert not fetched.done()
+        assert [one.id for one in fetched.result(LIMIT)] == [transaction_id]
+        connector.close()
+
+
+def test_an_executor_is_started_later_if_nobody_can_listen_to_it() -> None:
+    with pool_of(HANDLERS) as crew:
+        with no_threads(), pytest.raises(ExecutorStartError, match="can't start new thread"):
+            crew.pools.find("one").hold("j", WAITING)
+        assert crew.run(Transaction("j", {"function": "echo", "args": [3]})).value["args"] == [3]
 
 
 @pytest.mark.parametrize("how", ["kill", "halt_job", "halt"])
 def test_a_process_ends_at_once_and_its_place_is_free(how: str) -> None:
-    waiting = Waiting(is_wanted=lambda: True, aside=nullcontext, may_postpone=False)  # type: ignore[arg-type]
     with pool_of(HANDLERS) as crew:
         pool = crew.pools.find("one")
-        process = pool.hold("j", waiting)
+        process = pool.hold("j", WAITING)
         assert isinstance(process, ExecutorProcess)
         process.job_id = "j"
         end = {"kill": lambda: pool.kill(process), "halt_job": lambda: pool.halt_job("j"), "halt": pool.halt}[how]
