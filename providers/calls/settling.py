@@ -173,6 +173,8 @@ def _settle_again(ticket: CallRequest, step: Settle) -> Seen:
     """Settle what may have been settled already."""
     gate_id, before = look_back(ticket, step.attempt)
     if before is None:
+        if not gate_id:  # the first call of its capability was made while the database was away
+            admitting.make_gate(ticket.who, ticket.account)
         return _settle(ticket, step, is_shown=True)
     decision = Decision.SUPPRESSED if before.retry_suppressed else Decision.ENDED
     if before.outcome == Outcome.RETRY.value:

@@ -223,6 +223,22 @@ def test_a_call_without_the_database_gets_its_own_answer_again_from_the_journal(
     assert IdempotencyClaim.objects.get().state == "succeeded"
 
 
+@pytest.mark.postgresql
+def test_the_first_call_of_a_capability_can_be_one_that_was_made_without_the_database() -> None:
+    provider = scripted({"rank": 1}, {"rank": 2}, on_store_failure="local")
+    lose_database(2.0)
+    assert provider.ask(idempotency_key="order-1").payload == {"rank": 1}
+    wait_for_the_database()
+    again = provider.ask(idempotency_key="order-1")
+    assert (again.payload, again.replayed, calls.waiting(), attempts()) == ({"rank": 1}, True, 0, [("success", None)])
+
+
+def test_an_outcome_whose_gate_is_not_there_makes_it() -> None:
+    journal.spool(*outcome())
+    assert journal.replay() == 1
+    assert Gate.objects.filter(**WHO._asdict()).exists()
+
+
 def outcome() -> tuple[CallRequest, Settle]:
     """A success, as the rules would settle it."""
     ticket = scripted({})._ticket(TENANT, None, "snapshot", {}, context())
