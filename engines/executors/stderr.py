@@ -100,15 +100,17 @@ class Listener:
         self._lock = threading.Lock()
         self._voices: dict[int, Voice] = {}
         self._left: list[Voice] = []
-        self._woken, self._wake = os.pipe()
+        self._woken = self._wake = -1
         self._poll = select.poll()
-        self._poll.register(self._woken, select.POLLIN)
         self._is_closing = False
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Before the first voice; again is no fault."""
+        """Before each voice; if the machine has no pipe or thread to spare, the next one tries again."""
         with self._lock:
+            if self._wake < 0 and not self._is_closing:
+                self._woken, self._wake = os.pipe()
+                self._poll.register(self._woken, select.POLLIN)
             if self._thread is None:
                 thread = threading.Thread(target=self._listen, name="ergon-stderr", daemon=True)
                 thread.start()
@@ -132,6 +134,8 @@ class Listener:
 
     def close(self) -> None:
         self._is_closing = True
+        if self._wake < 0:
+            return
         os.write(self._wake, b".")
         if self._thread is not None:
             self._thread.join()

@@ -202,8 +202,11 @@ class ServingCommand(BaseCommand):
                 )
             elif runner.has_reached_limit and options["limit"] is None:
                 self.stderr.write(f"ergon: the pipeline {name!r} has ended by its policy's loop.limit")
-            elif error is not None and not isinstance(error, LoopTimeout):
+            elif isinstance(error, EngineError) and not isinstance(error, LoopTimeout):
                 self.stderr.write(f"ergon: {failures.message_of(error)}")
+            elif error is not None and not isinstance(error, LoopTimeout):
+                told = f"{type(error).__name__}: {failures.message_of(error)}"
+                self.stderr.write(f"ergon: the pipeline {name!r} has ended: {told}")
 
     def _end(self, code: int, *, is_forced: bool = False) -> None:
         """By force where handlers may never return, which must not keep the process; exporters still get their turn."""

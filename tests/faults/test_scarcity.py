@@ -1,13 +1,16 @@
-"""Where the machine has no more threads for a while: limits are kept, processes end, and all goes on after it."""
+"""Where the machine has no more threads or files for a while: limits are kept, processes end, and all goes on."""
 
 import asyncio
 import io
+import os
+import resource
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -61,6 +64,18 @@ def no_threads() -> Iterator[None]:
         yield
     finally:
         threading.stack_size(before)
+
+
+@contextmanager
+def no_files() -> Iterator[None]:
+    """No other file or pipe can be opened."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with Path(os.devnull).open() as used:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used.fileno(), before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def run_into_limit() -> None:
@@ -179,9 +194,12 @@ def test_an_async_task_claims_as_soon_as_there_is_a_thread_for_it(monkeypatch: p
         connector.close()
 
 
-def test_an_executor_is_started_later_if_nobody_can_listen_to_it() -> None:
+@pytest.mark.parametrize(("scarcity", "told"), [(no_threads, "can't start new thread"), (no_files, "Too many open")])
+def test_an_executor_is_started_later_if_nobody_can_listen_to_it(
+    scarcity: Callable[[], AbstractContextManager[None]], told: str
+) -> None:
     with pool_of(HANDLERS) as crew:
-        with no_threads(), pytest.raises(ExecutorStartError, match="can't start new thread"):
+        with pytest.raises(ExecutorStartError, match=told), scarcity():
             crew.pools.find("one").hold("j", WAITING)
         assert crew.run(Transaction("j", {"function": "echo", "args": [3]})).value["args"] == [3]
 
