@@ -59,9 +59,9 @@ class WatchedCall:
         """Let another thread go on, if the call has not ended just now."""
         try:
             thread = SpareThread.take()
-        except RuntimeError:  # the machine has no more threads at present
+        except RuntimeError as error:  # the machine has no more threads at present
             self.ends_at = time.monotonic() + TRY_AGAIN
-            log.exception("attempt_not_abandoned", limit=self.seconds)
+            log.warning("attempt_not_abandoned", limit=self.seconds, error=str(error))
             return
         if self._decided.acquire(blocking=False):
             _watcher.forget(self)
