@@ -59,9 +59,9 @@ class WatchedCall:
         """Let another thread go on, if the call has not ended just now."""
         try:
             thread = SpareThread.take()
-        except RuntimeError as error:  # the machine has no more threads at present
+        except RuntimeError as refusal:  # the machine has no more threads at present
             self.ends_at = time.monotonic() + TRY_AGAIN
-            log.warning("attempt_not_abandoned", limit=self.seconds, error=str(error))
+            log.warning("attempt_not_abandoned", limit=self.seconds, error=str(refusal))
             return
         if self._decided.acquire(blocking=False):
             _watcher.forget(self)
