@@ -25,8 +25,10 @@ OURS = ("ERGON_", "DJANGO_", "DATABASE_", "CELERY_", "OTEL_")
 # Peers on this host, and those that are never reached.
 PEERS = "http://127.0.0.1:*,http://peer.example,https://peer.example,https://plant.example"
 
-# Folders of tests that have nothing to do with the suite's database.
-RUN_ONCE = {"core", "architecture", "conformance"}
+# Folders of tests that have nothing to do with the suite's database. Some of them the passes on PostgreSQL take, which
+# have less to do.
+RUN_ONCE = {"core", "architecture", "conformance", "executors"}
+TAKEN_BY_POSTGRESQL = {"conformance", "executors"}
 
 SELDOM = (20_000, 20, 50)
 MEMORY, PLENTY = Path("/dev/shm"), 4 << 30  # noqa: S108 (folders in it have names of their own)
@@ -44,13 +46,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long proofs run alone; what does not touch the suite's database runs on one of the two only."""
-    soak, again = config.getoption("--soak"), config.getoption("--database") != "sqlite"
+    soak, database = config.getoption("--soak"), config.getoption("--database")
     left_out = [
         item
         for item in items
         if bool(item.get_closest_marker("soak")) != soak
-        or (again and _is_run_once(item))
-        or (not again and item.get_closest_marker("postgresql"))
+        or (_is_run_once(item) and database != _database_of(item.path, config))
+        or (database == "sqlite" and item.get_closest_marker("postgresql"))
     ]
     config.hook.pytest_deselected(items=left_out)
     excluded = set(left_out)
@@ -58,7 +60,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_run_once(item: pytest.Item) -> bool:
-    return bool(item.get_closest_marker("once")) or bool(RUN_ONCE & set(item.path.parts))
+    return bool(item.get_closest_marker("once")) or bool(RUN_ONCE & _folders(item.path, item.config))
+
+
+def _database_of(path: Path, config: pytest.Config) -> str:
+    """On which of the two something runs that runs once."""
+    is_taken = config.getoption("--handout") is not None and bool(TAKEN_BY_POSTGRESQL & _folders(path, config))
+    return "postgresql" if is_taken else "sqlite"
+
+
+def _folders(path: Path, config: pytest.Config) -> set[str]:
+    """Those inside the clone, which may itself be in a folder of any name."""
+    return set(path.relative_to(config.rootpath).parts)
 
 
 def pytest_collection_finish() -> None:
@@ -75,8 +88,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """To load what runs once, only to leave it out, takes time."""
-    is_again = config.getoption("--database") != "sqlite"
-    return True if is_again and collection_path.name in RUN_ONCE else None
+    is_elsewhere = config.getoption("--database") != _database_of(collection_path, config)
+    return True if is_elsewhere and collection_path.name in RUN_ONCE else None
 
 
 @pytest.hookimpl(wrapper=True)
