@@ -11,7 +11,7 @@ PATIENCE = 1.0
 
 
 class StderrHandler(logging.StreamHandler[Any]):
-    """Leaves lines out while nobody reads them, and later says how many."""
+    """Standard error that leaves lines out while nobody reads it, and later says how many."""
 
     def __init__(self, stream: Any = None) -> None:
         super().__init__(stream)
@@ -41,7 +41,7 @@ class StderrHandler(logging.StreamHandler[Any]):
         if not self._left_out:
             return ""
         about = {"name": "ergon.log", "levelno": logging.WARNING, "levelname": "WARNING"}
-        told = f"{self._left_out} log lines were left out: nobody has read them"
+        told = f"log lines left out, as nobody read them: {self._left_out}"
         record = logging.makeLogRecord({**about, "msg": told})
         return self.terminator * self._is_cut + self.format(record) + self.terminator
 
