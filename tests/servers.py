@@ -25,10 +25,10 @@ OURS = ("ERGON_", "DJANGO_", "DATABASE_", "CELERY_", "OTEL_")
 # Peers on this host, and those that are never reached.
 PEERS = "http://127.0.0.1:*,http://peer.example,https://peer.example,https://plant.example"
 
-# Folders of tests that have nothing to do with the suite's database. Some of them the passes on PostgreSQL take, which
-# have less to do.
+# Folders of tests that have nothing to do with the suite's database. Some of them, and some of the modules that are
+# marked `once`, the passes on PostgreSQL take, which have less to do.
 RUN_ONCE = {"core", "architecture", "conformance", "executors"}
-TAKEN_BY_POSTGRESQL = {"conformance", "executors"}
+TAKEN_BY_POSTGRESQL = {"conformance", "executors", "test_embedded.py", "test_package.py", "test_settings.py"}
 
 SELDOM = (20_000, 20, 50)
 MEMORY, PLENTY = Path("/dev/shm"), 4 << 30  # noqa: S108 (folders in it have names of their own)
@@ -60,17 +60,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_run_once(item: pytest.Item) -> bool:
-    return bool(item.get_closest_marker("once")) or bool(RUN_ONCE & _folders(item.path, item.config))
+    return bool(item.get_closest_marker("once")) or bool(RUN_ONCE & _parts(item.path, item.config))
 
 
 def _database_of(path: Path, config: pytest.Config) -> str:
     """On which of the two something runs that runs once."""
-    is_taken = config.getoption("--handout") is not None and bool(TAKEN_BY_POSTGRESQL & _folders(path, config))
+    is_taken = config.getoption("--handout") is not None and bool(TAKEN_BY_POSTGRESQL & _parts(path, config))
     return "postgresql" if is_taken else "sqlite"
 
 
-def _folders(path: Path, config: pytest.Config) -> set[str]:
-    """Those inside the clone, which may itself be in a folder of any name."""
+def _parts(path: Path, config: pytest.Config) -> set[str]:
+    """The module and its folders, but those inside the clone only, which may itself be in a folder of any name."""
     return set(path.relative_to(config.rootpath).parts)
 
 
