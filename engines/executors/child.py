@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from engines.executors.errors import ExecutorStartError
+from engines.executors.errors import SCARCITY, ExecutorNoRoomError, ExecutorStartError
 from engines.executors.settings import ExecutorSettings
 
 KEEPER = Path(__file__).with_name("keeper.py")
@@ -128,7 +128,8 @@ class Child:
         if told.isdigit():
             return int(told)
         number = int(told[1:] or 0)
-        raise _cannot_start(settings, settings.command[0], os.strerror(number) if number else "its keeper was killed")
+        reason = os.strerror(number) if number else "its keeper was killed"
+        raise _cannot_start(settings, settings.command[0], reason, number)
 
     def _order(self, letter: bytes) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):
@@ -151,11 +152,13 @@ def _start_keeper(settings: ExecutorSettings, control: int) -> "subprocess.Popen
     except (OSError, ValueError) as error:
         # Of a folder that is not there it is the folder that the system names.
         what = getattr(error, "filename", None) or settings.command[0]
-        raise _cannot_start(settings, what, getattr(error, "strerror", None) or str(error)) from error
+        reason, number = getattr(error, "strerror", None) or str(error), getattr(error, "errno", None)
+        raise _cannot_start(settings, what, reason, number) from error
 
 
-def _cannot_start(settings: ExecutorSettings, what: str, reason: str) -> ExecutorStartError:
-    return ExecutorStartError(f"executor {settings.name!r} cannot be started: {what}: {reason}")
+def _cannot_start(settings: ExecutorSettings, what: str, reason: str, number: int | None = None) -> ExecutorStartError:
+    kind = ExecutorNoRoomError if number in SCARCITY else ExecutorStartError
+    return kind(f"executor {settings.name!r} cannot be started: {what}: {reason}")
 
 
 def _received(control: socket.socket) -> bytes:

@@ -1,6 +1,11 @@
 """Errors of an executor itself, as the worker sees them."""
 
+import errno
+
 from engines.core.errors import EngineError
+
+# No processes, no memory, and no open files left, of this process or of the whole machine.
+SCARCITY = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 
 
 class ExecutorError(EngineError):
@@ -13,6 +18,10 @@ class ExecutorError(EngineError):
 
 class ExecutorStartError(ExecutorError):
     """The executor could not be started."""
+
+
+class ExecutorNoRoomError(ExecutorStartError):
+    """The executor could not be started now: the machine has no process, thread, file or memory left for it."""
 
 
 class ExecutorDied(ExecutorError):  # noqa: N818 (it reads as what happened)

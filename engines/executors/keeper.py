@@ -61,7 +61,11 @@ def received(worker: int) -> tuple[list[bytes], dict[bytes, bytes]]:
 
 def start(worker: int, command: list[bytes], environment: dict[bytes, bytes]) -> int:
     reader, writer = os.pipe()
-    executor = os.fork()
+    try:
+        executor = os.fork()
+    except OSError as error:
+        tell(worker, b"!%d\n" % (error.errno or 0))
+        sys.exit(0)
     if executor == 0:
         try:
             os.setsid()

@@ -4,6 +4,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +14,7 @@ import structlog
 from engines.core.backoff import exponential
 from engines.core.errors import NoPlaceError
 from engines.drivers.work import Postponed, Waiting
-from engines.executors.errors import ExecutorStartError
+from engines.executors.errors import SCARCITY, ExecutorNoRoomError, ExecutorStartError
 from engines.executors.settings import ExecutorSettings
 from engines.executors.stderr import Listener
 from engines.executors.stdio import ExecutorProcess
@@ -71,21 +72,23 @@ class Pool:
                 if process := self._take(job_id):
                     self._busy.add(process)
                     return process
-                if self._may_start():
+                is_starting = self._may_start()
+                if is_starting:
                     self._coming += 1
-                    break
-                if waiting.may_postpone and (backoff := self._backs_off_for()) > PATIENCE:
+                elif waiting.may_postpone and (backoff := self._backs_off_for()) > PATIENCE:
                     # Not all at the same moment: the first one finds out whether it starts by now.
                     seconds = backoff + min(self._put_off * APART, SPREAD)
                     self._put_off += 1
                     return self._postponed(seconds, f"it has died {self._deaths} times in a row and is backing off")
+            if is_starting:
+                with suppress(ExecutorNoRoomError):  # which is nobody's fault: the job waits for the next start
+                    return self._begin()
             if self._await(job_id, waiting, BRIEF):
                 continue
             with waiting.aside() as is_aside:
                 patience = PATIENCE if waiting.may_postpone and not is_aside else None
                 if not self._await(job_id, waiting, patience):
                     return self._postponed(PATIENCE, "all its processes are busy")
-        return self._begin()
 
     def _await(self, job_id: str, waiting: Waiting, seconds: float | None) -> bool:
         """Wait until it is worth another look; False if it is not within so many seconds."""
@@ -218,8 +221,7 @@ class Pool:
             self._listener.start()
             process = ExecutorProcess(self.settings, self._environment, self._listener, self._said)
         except Exception as error:
-            msg = f"executor {self.settings.name!r} cannot be started: {error}"
-            failure = error if isinstance(error, ExecutorStartError) else ExecutorStartError(msg)
+            failure = self._cannot_start(error)
             with self._changed:
                 self._coming -= 1
                 self._blame(str(failure))
@@ -235,6 +237,14 @@ class Pool:
             return None
         log.info("executor_started", executor=self.settings.name, pid=process.pid)
         return process
+
+    def _cannot_start(self, error: Exception) -> ExecutorStartError:
+        if isinstance(error, ExecutorStartError):
+            return error
+        # Of a thread that cannot be started Python says no more than that it is a RuntimeError.
+        is_scarce = isinstance(error, RuntimeError | MemoryError) or getattr(error, "errno", None) in SCARCITY
+        kind = ExecutorNoRoomError if is_scarce else ExecutorStartError
+        return kind(f"executor {self.settings.name!r} cannot be started: {error}")
 
     def _blame(self, fault: str) -> None:
         wait = exponential(self._deaths, backoff=FIRST_WAIT, multiplier=2, cap=LONGEST_WAIT)

@@ -26,7 +26,9 @@ from engines.drivers import watcher
 from engines.drivers.timeouts import Abandoned, SpareThread
 from engines.drivers.watcher import SupersededError, WatchedCall
 from engines.drivers.work import Waiting
-from engines.executors.errors import ExecutorStartError
+from engines.executors import child
+from engines.executors.errors import ExecutorNoRoomError
+from engines.executors.settings import executors_in
 from engines.executors.stdio import ExecutorProcess
 from engines.worker.heartbeat import Heartbeat
 from engines.worker.poller import Poller
@@ -195,13 +197,33 @@ def test_an_async_task_claims_as_soon_as_there_is_a_thread_for_it(monkeypatch: p
 
 
 @pytest.mark.parametrize(("scarcity", "told"), [(no_threads, "can't start new thread"), (no_files, "Too many open")])
-def test_an_executor_is_started_later_if_nobody_can_listen_to_it(
+def test_a_job_waits_for_an_executor_that_cannot_be_started_now(
     scarcity: Callable[[], AbstractContextManager[None]], told: str
 ) -> None:
-    with pool_of(HANDLERS) as crew:
-        with pytest.raises(ExecutorStartError, match=told), scarcity():
-            crew.pools.find("one").hold("j", WAITING)
-        assert crew.run(Transaction("j", {"function": "echo", "args": [3]})).value["args"] == [3]
+    with pool_of(HANDLERS) as crew, ThreadPoolExecutor(1) as threads, capture_logs() as logs:
+        threads.submit(int).result()
+        pool = crew.pools.find("one")
+        with scarcity():
+            held = threads.submit(pool.hold, "j", WAITING)
+            eventually(lambda: len(logs) > 1, "it was tried")
+            assert not held.done()
+        process = held.result(LIMIT)
+        assert isinstance(process, ExecutorProcess)
+        pool.free(process)
+    assert all(told in line["fault"] for line in logs if line["event"] == "executor_fault")
+
+
+def test_a_keeper_that_finds_no_process_for_its_executor_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    keeper = tmp_path / "keeper.py"
+    fails = "def fork(): raise OSError(errno.EAGAIN, 'none left')"
+    runs = f"runpy.run_path({str(child.KEEPER)!r}, run_name='__main__')"
+    keeper.write_text(f"import errno, os, runpy\n{fails}\nos.fork = fork\n{runs}\n")
+    monkeypatch.setattr(child, "KEEPER", keeper)
+    settings = executors_in({"one": {"command": HANDLERS}})["one"]
+    with pytest.raises(ExecutorNoRoomError, match="Resource temporarily unavailable"):
+        child.Child(settings, {})
 
 
 @pytest.mark.parametrize("how", ["kill", "halt_job", "halt"])
@@ -278,7 +300,7 @@ def test_a_process_that_cannot_be_started_now_is_started_later() -> None:
 
 def test_the_leases_of_a_dead_process_that_nobody_can_give_back_are_left_to_run_out() -> None:
     supervisor = Supervisor([], OutputWrapper(io.StringIO()), as_json=True)
-    child = SimpleNamespace(process=SimpleNamespace(returncode=-9, pid=1), worker=1)
+    dead = SimpleNamespace(process=SimpleNamespace(returncode=-9, pid=1), worker=1)
     with no_threads(), capture_logs() as logs:
-        supervisor._bury(cast("Child", child), is_replaced=True)
+        supervisor._bury(cast("Child", dead), is_replaced=True)
     assert [line["event"] for line in logs] == ["process_died", "leases_not_given_back"]
