@@ -192,7 +192,7 @@ def logging_to(*, terminal: bool) -> dict[str, Any]:
                 "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *written],
             }
         },
-        "handlers": {"stderr": {"class": "ergon_site.stderr.StderrHandler", "formatter": "structured"}},
+        "handlers": {"stderr": {"class": "ergon_site.access.unread.StderrHandler", "formatter": "structured"}},
         "root": {"handlers": ["stderr"], "level": "INFO"},
         "loggers": {
             "django": {"handlers": [], "level": "INFO", "propagate": True},

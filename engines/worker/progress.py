@@ -16,8 +16,11 @@ from engines.models import Pipeline
 from engines.worker.process import WorkerProcess
 from ergon_site.access.cli import progress, tables
 from ergon_site.access.database.description import describe
+from ergon_site.access.unread import is_taken
 
 EVERY = 0.5
+# Seconds that the last events wait for a reader that has stopped.
+PATIENCE = 2.0
 COUNTED = ("succeeded", "failed", "stale")
 CLEAR = "\r\033[K"
 
@@ -61,8 +64,13 @@ class ProgressReporter:
             self._event("started", pipeline, worker=self._worker.heartbeat.worker.pk)
 
     def look(self) -> None:
-        """Emit an event for each pipeline that settled something, and one when it begins to wait."""
+        """Emit an event for each pipeline that settled something, and one when it begins to wait.
+
+        While nobody reads them there are none; the next one counts what was settled until then.
+        """
         for pipeline in self._worker.pipelines:
+            if self._as_json and not is_taken(self._output):
+                return
             counts = self._worker.heartbeat.completer.counts[pipeline.pk]
             ended = (counts.succeeded, counts.failed)
             if ended != self._seen.get(pipeline.name, (0, 0)):
@@ -79,11 +87,14 @@ class ProgressReporter:
     def stopped(self, code: int) -> None:
         if self._is_live:
             self._live.clear()
+        until = time.monotonic() + PATIENCE
         for pipeline in self._worker.pipelines:
+            if not is_taken(self._output, max(0.0, until - time.monotonic())):
+                return
             self._event("stopped", pipeline, given_back=self._worker.given_back_of(pipeline), code=code)
             if not self._as_json:
                 self._output.write(f"{pipeline.name}: {summary(self._counts(pipeline.pk))}")
-        self._output.flush()
+                self._output.flush()
 
     def _counts(self, pipeline_id: int) -> dict[str, int]:
         counts = self._worker.heartbeat.completer.counts[pipeline_id]

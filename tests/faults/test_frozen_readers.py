@@ -5,18 +5,21 @@ import json
 import logging
 import os
 import select
+import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
-from ergon_site import stderr
-from ergon_site.stderr import StderrHandler
+from engines.management.commands import maintain
+from ergon_site.access import unread
+from ergon_site.access.unread import StderrHandler
+from tests.commands import next_event
 from tests.durable_transactions import consumer, count, make_policy, submit
 from tests.factories import make_pipeline
-from tests.processes import LIMIT
+from tests.processes import LIMIT, eventually
 
-FAILED = 3
+SUCCEEDED, FAILED = 2, 3
 MANY = 400  # lines that are more than a pipe holds
 
 
@@ -33,9 +36,32 @@ def test_a_consumer_whose_log_nobody_reads_works_on_and_ends() -> None:
     assert all(json.loads(line)["event"] for line in lines[:-1])
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("stopped_by", [signal.SIGTERM, None], ids=["told to", "by itself"])
+def test_a_consumer_whose_events_nobody_reads_works_on_and_ends(stopped_by: signal.Signals | None) -> None:
+    pipeline = make_pipeline(task="tests.act")
+    with consumer("orders", *([] if stopped_by else ["--limit", "3"])) as process:
+        next_event(process, "waiting")  # and from now on nothing, until something happens
+        fill(f"/proc/{process.pid}/fd/1")
+        submit(pipeline, 3)
+        eventually(lambda: count(SUCCEEDED) == 3, "it works on")
+        if stopped_by:
+            process.send_signal(stopped_by)
+        assert process.wait(LIMIT) == 0
+
+
+def fill(path: str) -> None:
+    """Write to a pipe until it takes no more."""
+    writing = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writing, b" " * 4096)
+    os.close(writing)
+
+
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stderr, "PATIENCE", 0.01)
+    monkeypatch.setattr(unread, "PATIENCE", 0.01)
 
 
 class Pipe:
@@ -45,7 +71,8 @@ class Pipe:
         self._reading, writing = os.pipe()
         fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 2 * 4096)
         stack.callback(os.close, self._reading)
-        self.handler = StderrHandler(stack.enter_context(os.fdopen(writing, "w")))
+        self.stream = stack.enter_context(os.fdopen(writing, "w"))
+        self.handler = StderrHandler(self.stream)
 
     def log(self, text: str) -> None:
         self.handler.handle(logging.makeLogRecord({"msg": text}))
@@ -97,6 +124,32 @@ def test_only_the_first_line_waits_for_a_reader_that_has_stopped(pipe: Pipe) -> 
     *_, told, last = pipe.read().splitlines()
     assert 3500 < int(told.removeprefix("log lines left out, as nobody read them: ")) < 3600
     assert last == "again"
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("_impatient")
+@pytest.mark.parametrize(
+    ("is_json", "first", "missing"),
+    [
+        (True, '{"event": "standing_by"', '"event": "left_out"'),
+        (False, "standing by: x leads", "events left out, as nobody read them: "),
+    ],
+    ids=["JSON", "text"],
+)
+def test_services_go_on_while_nobody_reads_their_events(pipe: Pipe, *, is_json: bool, first: str, missing: str) -> None:
+    service = maintain.Command(stdout=pipe.stream)
+    service.is_json = is_json
+    service.prepare(None)
+    for _ in range(1000):
+        service.tell_event("standing_by", leader="x")
+    before = pipe.read().splitlines()
+    assert 8 < len(before) < 1000
+    assert all(first in line for line in before)
+    service.tell_event("standing_by", leader="x")
+    told, last = pipe.read().splitlines()[-2:]
+    assert missing in told
+    assert str(1000 - len(before)) in told
+    assert first in last
 
 
 @pytest.mark.once

@@ -14,6 +14,7 @@ from ergon_site.access import pending_migrations
 from ergon_site.access.checks import TAG
 from ergon_site.access.cli.commands import VerbCommand, as_json
 from ergon_site.access.cli.progress import LiveLine
+from ergon_site.access.unread import Lines
 
 
 def serve_metrics(port: int | None) -> None:
@@ -30,7 +31,10 @@ def serve_metrics(port: int | None) -> None:
 
 
 class ServiceCommand(VerbCommand):
-    """Prints each event as a line, JSON or text; a terminal also shows how far the command is."""
+    """Prints each event as a line, JSON or text; a terminal also shows how far the command is.
+
+    Events that nobody reads are left out and counted: the work must not wait for who follows it.
+    """
 
     requires_system_checks = [TAG]
     # The event that the live line of a terminal counts.
@@ -48,6 +52,7 @@ class ServiceCommand(VerbCommand):
             raise CommandError(hint, returncode=os.EX_UNAVAILABLE)
         serve_metrics(metrics_port)
         self.line, self.printing = LiveLine(self.stdout), RLock()
+        self._lines = Lines(self._excuse)
 
     def stop_on_signals(self, stop: Callable[[], None]) -> None:
         def handle(number: int, _frame: object) -> None:
@@ -63,10 +68,17 @@ class ServiceCommand(VerbCommand):
             self.line.end()
             at = timezone.now()
             if self.is_json:
-                self.stdout.write(as_json({"event": event, "at": at, **fields}))
+                self._print(as_json({"event": event, "at": at, **fields}))
             elif event not in self.logged and not (event == self.counted and self.line.is_live):
-                self.stdout.write(f"{at:%Y-%m-%d %H:%M:%SZ} {self.words(event, fields)}")
-            self.stdout.flush()
+                self._print(f"{at:%Y-%m-%d %H:%M:%SZ} {self.words(event, fields)}")
+
+    def _print(self, line: str) -> None:
+        self._lines.write(self.stdout, f"{line}\n", ending="")
+
+    def _excuse(self, left_out: int) -> str:
+        if self.is_json:
+            return as_json({"event": "left_out", "at": timezone.now(), "count": left_out}) + "\n"
+        return f"events left out, as nobody read them: {left_out}\n"
 
     def show_progress(self, text: str) -> None:
         if not self.is_json:
