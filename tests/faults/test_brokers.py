@@ -22,8 +22,8 @@ import pytest
 from django.db import connection
 
 from engines import Transaction
-from engines.connectors.broker import BrokerConnector
-from engines.connectors.broker.on_rabbitmq import TRUSTED
+from engines.connectors.broker import BrokerConnector, on_rabbitmq
+from engines.connectors.broker.on_rabbitmq import TRUSTED, RabbitLine
 from engines.models import DeadLetter, Pipeline
 from engines.reads import status
 from ergon_site import embedded
@@ -35,7 +35,7 @@ from tests.factories import make_pipeline
 from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 from tests.faults.broker_tasks import PATIENCE
 from tests.faults.relay import Relay, relay_to
-from tests.processes import eventually
+from tests.processes import LIMIT, eventually
 from tests.servers import Restartable
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -179,6 +179,26 @@ def test_the_outcome_of_a_worker_that_lost_its_message_while_frozen_tells_nobody
     assert ended(pipeline) == (2, 0)
     assert not DeadLetter.objects.exists()
     assert dead_messages(address, pipeline.name) == []
+
+
+@pytest.mark.once
+def test_however_lately_rabbitmq_has_answered_what_a_closed_connection_held_is_not_ours(
+    rabbitmq: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_rabbitmq, "TRUSTED", 10 * LIMIT)
+    pipeline = make()
+    publish(rabbitmq, pipeline, {"id": "m"})
+    with relay_to(rabbitmq) as relay:
+        line = RabbitLine(relay.address, pipeline.name, f"{pipeline.name}.dead")
+        line.begin(1)
+        (delivery,) = line.collect(LIMIT)
+        assert line.is_ours(delivery) is True
+        relay.cut()
+        eventually(lambda: line.is_ours(delivery) is None, "it has to be asked for")
+        with pytest.raises(line.broken):
+            line.acknowledge([delivery])
+        line.drop()
+        assert line.is_ours(delivery) is False
 
 
 @pytest.mark.once

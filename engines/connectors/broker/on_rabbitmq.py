@@ -1,5 +1,7 @@
 """RabbitMQ: the broker keeps what was delivered until it is acknowledged, and has it back when a connection is lost."""
 
+import select
+import socket
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +28,8 @@ PERSISTENT = 2
 _CARRIED = ("content_type", "content_encoding", "message_id", "correlation_id", "timestamp", "type", "app_id")
 # For how long what the broker has said of a connection need not be asked again.
 TRUSTED = 1.0
+# What a closed connection tells, even while there is something left to read from it; Linux alone has it.
+CLOSED = getattr(select, "POLLRDHUP", 0)
 # How often a message has been started after it had come back; and what tells one copy of it from another.
 STARTS, COPY = "ergon-starts", "ergon-copy"
 
@@ -118,6 +122,7 @@ class RabbitLine:
         self._url, self._queue, self._dead = url, queue, dead
         self.on_lost: Callable[[], None] = lambda: None
         self._connection: Any = None
+        self._socket: socket.socket | None = None
         self._opened: Any = None
         self._publisher: Any = None
         self._session = 0
@@ -156,7 +161,7 @@ class RabbitLine:
     def is_ours(self, delivery: Delivery) -> bool | None:
         if not self._is_open(delivery):
             return False
-        return True if age(self._heard_at) < TRUSTED else None
+        return True if self._is_known() else None
 
     def confirm(self) -> None:
         asked_at = now()
@@ -174,7 +179,7 @@ class RabbitLine:
         return self._is_open(delivery)
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        if age(self._heard_at) >= TRUSTED and any(map(self._is_open, deliveries)):
+        if not self._is_known() and any(map(self._is_open, deliveries)):
             self.confirm()
         late = [delivery for delivery in deliveries if not self._is_open(delivery)]
         for delivery in deliveries:
@@ -245,7 +250,8 @@ class RabbitLine:
             self._connection = Connection(self._url, heartbeat=HEARTBEAT, connect_timeout=CONNECT_LIMIT)
             self._connection.ensure_connection(max_retries=0, reraise_as_library_errors=False)
             # A broker that has fallen silent is noticed wherever an answer is waited for.
-            self._connection.connection.transport.sock.settimeout(SILENCE_LIMIT)
+            self._socket = self._connection.connection.transport.sock
+            self._socket.settimeout(SILENCE_LIMIT)
             channel = self._connection.channel()
             self._declare(channel, self._dead, {})
             dead_letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self._dead}
@@ -299,6 +305,23 @@ class RabbitLine:
         self._wanted -= len(arrived)
         return arrived
 
+    def _is_known(self) -> bool:
+        """Whether what the broker said last still holds: it was just now, and it has not closed the connection since.
+
+        It takes nothing back before: for a worker that is only cut off it waits, much longer than this.
+        """
+        return age(self._heard_at) < TRUSTED and not _is_closed(self._socket)
+
     def _is_open(self, delivery: Delivery) -> bool:
         """Whether a delivery is unacknowledged on this connection. The broker has taken back all others."""
         return delivery.session == self._session and delivery.tag in self._unsettled
+
+
+def _is_closed(line: socket.socket | None) -> bool:
+    """Whether the other end has closed a connection; asked by any thread, also while another one reads from it."""
+    watch = select.poll()
+    try:
+        watch.register(line, CLOSED)  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # this end has
+        return True
+    return bool(watch.poll(0))
