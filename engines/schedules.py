@@ -17,7 +17,7 @@ from engines.core.errors import EngineError
 from engines.models import Schedule
 from engines.transactions import Draft, payloads
 from ergon_site.access import audit
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from ergon_site.access.database.clock import database_time
 
 # A run that is later than this was missed, and the schedule's rule for missed runs decides about it.
@@ -140,7 +140,7 @@ def _is_any_due() -> bool:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def _fire_one(broken: dict[str, EngineError]) -> int | None:
     """The schedule that is most due and that nobody else fires now."""
     now = database_time()

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import engines
 from engines import ExceptionType, Transaction, TransactionException
+from engines.models import Pipeline
 from tests.broken_errors import MuteError, UnsureError
 
 
@@ -94,6 +95,14 @@ class ActAsync(engines.AsyncConsumerTask):
     async def process_transaction(self, transaction: Transaction) -> Any:
         await asyncio.sleep(transaction.payload.pop("sleep", 0))
         return act(transaction.payload)
+
+
+@engines.task("tests.count_async")
+class CountAsync(engines.AsyncConsumerTask):
+    """Asks the database in both ways that an event loop has: in the thread for all of Django, and in one of its own."""
+
+    async def process_transaction(self, transaction: Transaction) -> Any:
+        return await Pipeline.objects.acount() + await asyncio.to_thread(Pipeline.objects.count)
 
 
 async def wait(payload: dict[str, Any]) -> None:

@@ -56,6 +56,7 @@ class DatabaseConnector(PipelineConnector):
         self._pace = Prefetch()
         self._retry = DatabaseRetry(f"claim from {self.pipeline.name}", borrow=heartbeat.connections.borrow)
         self._thread = ThreadPool(1, thread_name_prefix="ergon-claimer")  # for event loops, which must not wait
+        self._turn = asyncio.Lock()
         self._done = self._batches = 0
         self._has_looked = self._is_look_shared = False
 
@@ -162,11 +163,7 @@ class DatabaseConnector(PipelineConnector):
         return await self._call_async(self.begin, transaction)  # type: ignore[no-any-return]
 
     async def acknowledge_async(self, transaction: Transaction, outcome: Outcome) -> None:
-        completer, settlement = self._heartbeat.completer, self._settlement(transaction, outcome)
-        if completer.is_full:
-            await asyncio.to_thread(completer.put, settlement)
-        else:
-            completer.put(settlement)
+        await self._heartbeat.completer.put_async(self._settlement(transaction, outcome), self._turn)
 
     async def flush_async(self) -> None:
         await asyncio.to_thread(self._heartbeat.flush)

@@ -14,7 +14,7 @@ from engines.dead_letters.replayers import replayer_of
 from engines.models import DeadLetter, DeadLetterGroup, Pipeline, TransactionRecord
 from ergon_site.access import audit
 from ergon_site.access.core.texts import is_key, is_storable
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 
 
 class GroupUnknownError(EngineError):
@@ -83,7 +83,7 @@ def redacted_of(letter: DeadLetter) -> list[str]:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def discard(letter_id: int, *, by: str, reason: str) -> DeadLetter:
     """Decide that a dead letter will not be replayed."""
     letter = lock_open(letter_id)
@@ -103,7 +103,7 @@ def reveal(letter_id: int, *, by: str) -> None:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def decide(group_id: int, state: GroupState, *, by: str, reason: str) -> DeadLetterGroup:
     """Mute a group, say that it is resolved, or open it again."""
     group = find_group(group_id, is_locked=True)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple, Self
 
-from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
@@ -17,7 +16,7 @@ from engines.core.failures import fingerprint, normalise
 from engines.core.outcome import Failure
 from engines.core.states import GroupState
 from engines.models import DeadLetter, DeadLetterGroup, DeadLetterHour, Pipeline, TransactionRecord
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from ergon_site.access.database.clock import database_time
 
 TEXT = 200
@@ -122,7 +121,7 @@ def record_poison(poison: Sequence[Poison]) -> None:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def record(drafts: Sequence[DeadLetterDraft]) -> list[DeadLetter]:
     """Keep dead letters, each in the group of its kind."""
     groups = _count_groups(drafts)

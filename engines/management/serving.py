@@ -13,7 +13,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from engines import pipelines
-from engines.conf import setting
+from engines.conf import setting, settings
 from engines.core import failures
 from engines.core.errors import DependencyError, EngineError, LoopTimeout, UnreachableError, UnrunnableError
 from engines.management.base import hint_for
@@ -33,7 +33,8 @@ from ergon_site.access.cli.program import typed
 from ergon_site.access.cli.service import serve_metrics
 
 MOST = 1_000_000
-# How long pipelines may take to give back what they hold, once they are told to wait for nothing.
+# How long pipelines may take to give back what they hold, once they are told to wait for nothing. Outcomes that the
+# database does not take may wait for it as long as their leases last.
 LEAVING = 5.0
 FINISHED, LOOP_ERROR, USAGE, GIVEN_BACK, ABANDONED = 0, 1, 2, 3, 4
 DEPENDENCY_MISSING, BAD_CONFIGURATION = os.EX_UNAVAILABLE, os.EX_CONFIG
@@ -170,7 +171,7 @@ class ServingCommand(BaseCommand):
         cut_at: float | None = None
         parent = os.getppid() if options["supervised"] else None
         while worker.is_running:
-            if worker.is_cut and cut_at is not None and time.monotonic() >= cut_at + LEAVING:
+            if worker.is_cut and cut_at is not None and time.monotonic() >= cut_at + _time_to_leave(worker):
                 break  # it has had its time to give back what it holds: a blocked event loop never does
             worker.changed.wait(EVERY if cut_at is None else 0.05)
             worker.changed.clear()
@@ -238,6 +239,10 @@ def _code(worker: WorkerProcess, *, is_timed: bool) -> int:
     if worker.is_running or (worker.given_back and not (is_timed and worker.errors)):
         return GIVEN_BACK
     return FINISHED
+
+
+def _time_to_leave(worker: WorkerProcess) -> float:
+    return max(LEAVING, settings().lease) if worker.heartbeat.completer.is_flushing else LEAVING
 
 
 def _is_cut_off(worker: WorkerProcess) -> bool:

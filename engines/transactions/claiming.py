@@ -6,8 +6,6 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from django.db import transaction
-
 from engines import dead_letters, telemetry
 from engines.conf import settings
 from engines.connectors.freshness import Moment, now
@@ -19,7 +17,7 @@ from engines.core.states import State
 from engines.transactions.counting import count_ends
 from engines.transactions.leases import Lease, LeasedTransaction, lease_document
 from engines.transactions.statements import statements
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 
 RESCUED_AT_ONCE = 500
 
@@ -87,7 +85,7 @@ def rescue(*, worker: int | None = None, sparing: Collection[int] = ()) -> Rescu
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def _rescue(worker: int | None, sparing: Collection[int], asked_at: float) -> Rescue:
     if worker is None and time.monotonic() - asked_at > settings().heartbeat / 2:
         return Rescue(0, 0)  # whoever kept us waiting has kept others from renewing, too

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import transaction
 from django.db.models import F, Value
 from django.db.models.functions import Greatest
 
@@ -12,7 +11,7 @@ from engines.core import histogram
 from engines.models import Durations, Throughput
 from engines.reads.depth import ALL_PIPELINES
 from engines.transactions.statements import statements
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from ergon_site.access.database.clock import database_time
 
 FOLD_AFTER = timedelta(minutes=5)
@@ -32,7 +31,7 @@ def count_ends(pipeline_id: int, *, worker: int = 0, succeeded: int = 0, failed:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def count_durations(pipeline_id: int, durations: Sequence[float]) -> None:
     """Count how long transactions took that were settled a moment ago; not with them, which would cost them time.
 
@@ -58,7 +57,7 @@ def fold_counts() -> int:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def _fold(model: type[Durations | Throughput], unit: str, before: datetime) -> int:
     """Rows older than that become one for each pipeline and unit of time, of no worker in particular."""
     zero = dict.fromkeys(ROUND[unit], 0)

@@ -15,7 +15,7 @@ from engines.transactions.submitting import Submitted, submit
 from ergon_site.access import audit
 from ergon_site.access.core import differences
 from ergon_site.access.core.texts import is_storable
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 
 LONGEST_TEXT = 200
 
@@ -39,7 +39,7 @@ def reveal(uid: str, *, by: str) -> None:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def cancel(uid: str, *, by: str, reason: str) -> TransactionRecord:
     """End a transaction that has not begun."""
     record = find(uid)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from django.db import transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Greatest
 
@@ -14,7 +13,7 @@ from engines.core.states import LetterState, State
 from engines.models import Attempt, BulkItem, BulkOperation, DeadLetter, DeadLetterGroup, Pipeline, TransactionRecord
 from engines.models.dead_letters import REPLAYS_RUN
 from ergon_site.access import audit
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from ergon_site.access.database.clock import database_time
 
 BATCH = 1000
@@ -81,7 +80,7 @@ def _limits(older_than: timedelta | None) -> Iterator[tuple[int, State, datetime
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def _delete(pipeline_id: int, state: State, before: datetime) -> int:
     old = _ended(pipeline_id, state, before)
     ids = list(old.order_by("pipeline", "state", "created_at").values_list("pk", flat=True)[:BATCH])
@@ -102,7 +101,7 @@ def _ended(pipeline_id: int, state: State, before: datetime) -> QuerySet[Transac
 
 
 @retry_conflicts
-@transaction.atomic(savepoint=False)
+@short_transaction(savepoint=False)
 def _delete_letters(letters: QuerySet[DeadLetter]) -> int:
     """Lock the letters by their keys, then count them out of their groups, by fingerprint."""
     rows = list(letters.select_for_update().order_by("pk").values_list("pk", "state", "group_id"))
@@ -121,7 +120,7 @@ def _delete_letters(letters: QuerySet[DeadLetter]) -> int:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def _delete_items(older_than: timedelta | None) -> int:
     """Delete results of bulk operations that ended long ago; the operations stay, with their counts."""
     kept = timedelta(days=Pipeline().keep_failed_days) if older_than is None else older_than

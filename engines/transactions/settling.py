@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 import orjson
-from django.db import transaction
 
 from engines import dead_letters
 from engines.conf import settings
@@ -17,7 +16,7 @@ from engines.core.states import CATEGORIES, STAGES, AttemptOutcome, State
 from engines.transactions import payloads
 from engines.transactions.leases import Lease, LeasedTransaction, lease_document
 from engines.transactions.statements import statements
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 
 
 class Settlement(NamedTuple):
@@ -54,7 +53,7 @@ def settle(
     if not any(isinstance(one.outcome, Failure) for one in ordered):
         settled = statements().settle(records, attempts, worker, is_noted=is_noted, is_own=is_own)
     else:
-        with transaction.atomic():
+        with short_transaction():
             lock([one.transaction.lease for one in ordered])
             settled = statements().settle(records, attempts, worker, is_noted=is_noted)
             failed = [(one.transaction, one.outcome) for one in ordered if isinstance(one.outcome, Failure)]

@@ -1,5 +1,6 @@
 """Gathers outcomes and writes them in batches, so that handlers bound the rate, not commits."""
 
+import asyncio
 import threading
 import time
 from collections import defaultdict, deque
@@ -7,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
-from django.db import DataError, IntegrityError, connection, transaction
+from django.db import DataError, IntegrityError, connection
 
 from engines import telemetry, transactions
 from engines.conf import settings
@@ -17,14 +18,14 @@ from engines.core.errors import ConnectorError, TransactionException, error_text
 from engines.core.outcome import Failure, Later, Success
 from engines.transactions import LeasedTransaction, Settlement
 from engines.worker.database_retry import DatabaseRetry
-from ergon_site.access.database.calls import close_connection
+from ergon_site.access.database.calls import close_connection, short_transaction
 
 # Outcomes in a batch. Where fewer than enough wait, some more may come within a moment. More than that wait where the
 # process is busy: the longer it takes to come round, the larger the batch.
 ENOUGH, MOST_AT_ONCE = 200, 500
 LINGER = 0.005
-# Where so many wait, the slots of threaded tasks let the completer catch up: outcomes are to be written soon after
-# their handlers. In an outage, and from event loops, many more are taken.
+# Where so many wait, slots let the completer catch up: outcomes are to be written soon after their handlers. In an
+# outage many more are taken.
 PLENTY, MOST_WAITING = 300, 10_000
 LONGEST_ERROR = 500
 # Durations that nobody has counted yet: where the heart cannot write, the newest are kept.
@@ -90,13 +91,31 @@ class Completer:
         return self._retry.is_out
 
     @property
-    def is_full(self) -> bool:
-        return len(self._waiting) >= MOST_WAITING
+    def is_behind(self) -> bool:
+        """Whether so many outcomes wait that slots are to wait, too."""
+        waiting = len(self._waiting)
+        return waiting >= PLENTY and self._fault is None and (waiting >= MOST_WAITING or not self.is_cut_off)
+
+    @property
+    def is_flushing(self) -> bool:
+        """Whether somebody who ends waits for the outcomes to be written."""
+        return self._is_hurried
 
     def put(self, settlement: Settlement) -> None:
-        """Take an outcome; waits while too many wait already."""
-        while len(self._waiting) >= PLENTY and self._fault is None and (self.is_full or not self.is_cut_off):
+        """Take an outcome, once there is room for it."""
+        while self.is_behind:
             time.sleep(LINGER)
+        self.take(settlement)
+
+    async def put_async(self, settlement: Settlement, turn: asyncio.Lock) -> None:
+        """The same for an event loop, which goes on meanwhile; only who has the turn looks whether there is room."""
+        if self.is_behind or turn.locked():
+            async with turn:
+                while self.is_behind:  # noqa: ASYNC110 (another thread makes room)
+                    await asyncio.sleep(LINGER)
+        self.take(settlement)
+
+    def take(self, settlement: Settlement) -> None:
         self.refuse_after_fault()
         if self._idle.is_set():
             self._idle.clear()
@@ -198,7 +217,7 @@ class Completer:
         if not later:
             return lost + transactions.settle(batch, worker=self._worker, is_own=True)
         ended = [one for one in batch if not isinstance(one.outcome, Later)]
-        with transaction.atomic():
+        with short_transaction():
             transactions.lock([one.transaction.lease for one in batch])
             stale = transactions.settle(ended, worker=self._worker)
             return lost + stale + transactions.postpone(later, worker=self._worker)

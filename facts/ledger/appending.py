@@ -6,12 +6,12 @@ from itertools import count, islice
 from typing import Any, NamedTuple, TypeAlias
 
 import orjson
-from django.db import connection, transaction
+from django.db import connection
 
 from ergon_site.access.conf import current_transaction
 from ergon_site.access.core.texts import is_storable
 from ergon_site.access.database import pooler
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from ergon_site.access.database.group_commit import Group, Lane
 from facts import telemetry
 from facts.core.errors import BufferFullError, ConflictingDuplicateError, FactError
@@ -141,7 +141,7 @@ def _write(drafts: Sequence[Given | FactError], carry_out: OnConnection = _on_ow
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def _write_known(boundary_id: int, entries: Sequence[Entry]) -> list[Result]:
     """Write one by one, under the lock: duplicates get their existing offset, and excess is refused."""
     boundary = Boundary.objects.select_for_update().get(pk=boundary_id)

@@ -3,10 +3,9 @@
 from typing import Any
 
 import structlog
-from django.db import transaction
 from django.db.models.functions import Now
 
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from facts.core import gates
 from facts.core.errors import AlarmError
 from facts.core.gates import Gate
@@ -19,7 +18,7 @@ log = structlog.get_logger("ergon.facts")
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def note_success(boundary_id: int, *, head: int | None) -> Gate:
     """A handoff went well; `head` is the newest offset of a peer."""
     boundary = _locked(boundary_id)
@@ -39,7 +38,7 @@ def note_success(boundary_id: int, *, head: int | None) -> Gate:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def note_failure(boundary_id: int, reason: str) -> int:
     """A handoff failed; how many have in a row."""
     boundary = _locked(boundary_id)

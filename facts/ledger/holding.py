@@ -9,11 +9,10 @@ import socket
 from collections.abc import Mapping
 from datetime import timedelta
 
-from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from facts.models import Boundary, Consumer
 
 TERM = timedelta(seconds=15)
@@ -50,7 +49,7 @@ def let_go(row: Boundary | Consumer, holder: str) -> None:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def note_start(consumer: Consumer, offset: int) -> None:
     """Write down that a fact is begun once more: what kills its process every time is known by that."""
     started = _started(consumer)
@@ -59,7 +58,7 @@ def note_start(consumer: Consumer, offset: int) -> None:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def forget_starts(consumer: Consumer, up_to: int) -> None:
     """Facts up to this offset have ended."""
     left = {offset: count for offset, count in _started(consumer).items() if int(offset) > up_to}

@@ -3,11 +3,10 @@
 import time
 from typing import Any, NamedTuple
 
-from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from facts import telemetry
 from facts.canonical import size_of
 from facts.core.errors import (
@@ -74,7 +73,7 @@ def fetch(name: str, *, limit: int = 100, wait: float = 0.0) -> Page:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def confirm(name: str, offset: Any) -> int:
     """Move the cursor forward, never back; where it stands."""
     telemetry.confirms.add(1)

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from facts.core import gates
 from facts.core.errors import AlarmError, FactError, UnreachableError
 from facts.ledger import references, remembering
@@ -38,7 +37,7 @@ class NotHoldingError(FactError):
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def receive(boundary_id: int, arrivals: Sequence[Arrival], *, cursor: int, holder: str) -> Received:
     """Put each into the forward buffer if it is absent, up to the first that cannot be true; advance the frontier.
 

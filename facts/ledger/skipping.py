@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from django.db import transaction
 from django.db.models.functions import Now
 
 from ergon_site.access import audit
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from facts.canonical import content_of
 from facts.core import drafts
 from facts.core.errors import ProvisioningError
@@ -19,7 +18,7 @@ MOST_AT_ONCE = 1000
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def skip(from_zone: str, to_zone: str, offset: int, *, through: int | None = None, by: str, reason: str) -> Boundary:
     """Go past the offset that stopped a boundary with an alarm, up to `through` if the alarm is about several.
 

@@ -6,14 +6,13 @@ from datetime import timedelta
 from typing import Any
 
 import structlog
-from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F, Func, IntegerField, QuerySet, Sum
 from django.db.models.functions import Now
 from django.db.models.sql.compiler import SQLCompiler
 
 from ergon_site.access import audit
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from facts.ledger import boundaries, remembering
 from facts.ledger.reading import newest
 from facts.models import Boundary, Consumer, Fact, ForwardedFact
@@ -79,7 +78,7 @@ def truncate(
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def _move(boundary_id: int, name: str, *, by: str, reason: str) -> tuple[int, int, list[str]]:
     """Advance the first offset before deleting, so that nobody reads facts that are being removed."""
     boundary = Boundary.objects.select_for_update().get(pk=boundary_id)
@@ -116,7 +115,7 @@ def _outlook(boundary: Boundary) -> tuple[int, int, list[str]]:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def _remove_some(boundary: Boundary, buffer: Buffer, first: int) -> int:
     # First of all: another truncation must not count the same facts, and no append may come between.
     Boundary.objects.select_for_update().get(pk=boundary.pk)

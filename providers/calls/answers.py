@@ -8,11 +8,10 @@ import json
 from typing import Any
 
 import structlog
-from django.db import transaction
 from django.db.models import QuerySet
 
 from ergon_site.access import audit
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from providers.calls.settling import kept
 from providers.core.exchange import CallRequest, Who
 from providers.core.steps import Cached
@@ -65,7 +64,7 @@ def keep_answer(ticket: CallRequest, payload: dict[str, Any]) -> None:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def drop_answers(who: Who, *, by: str, reason: str) -> int:
     """Forget all answers of a capability, or of an account: the next calls ask the provider. How many there were."""
     count, _ = kept_answers(who).delete()

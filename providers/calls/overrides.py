@@ -4,12 +4,11 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import transaction
 from django.db.models.functions import Now
 
 from ergon_site.access import audit
 from ergon_site.access.core.texts import LONGEST_REASON, is_storable
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from ergon_site.access.database.clock import database_time
 from providers.core.breaker import BreakerState
 from providers.core.events import EXPIRED, NONE, PAUSED, EventKind, ProviderEventNotice
@@ -38,7 +37,7 @@ class OrderError(ValueError):
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def set_quota(who: Who, *, limit: int, window: float, by: str, reason: str = "") -> QuotaState:
     """Allow so many calls in each window of so many seconds. What this window has used already stays used."""
     if not 0 <= limit <= LARGEST:
@@ -67,7 +66,7 @@ def set_quota(who: Who, *, limit: int, window: float, by: str, reason: str = "")
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def drop_quota(who: Who, *, by: str, reason: str = "") -> None:
     """No quota from now on; what its windows counted stays to be seen."""
     gate = _locked(who)
@@ -93,7 +92,7 @@ def force_closed(who: Who, *, by: str, reason: str, lasting: timedelta | None = 
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def reset(who: Who, *, by: str, reason: str) -> Gate:
     """Close the breaker, end an override and a pause, and refill the retry budget."""
     gate = _locked(who)
@@ -122,7 +121,7 @@ def reset(who: Who, *, by: str, reason: str) -> Gate:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def _override(who: Who, state: BreakerState, *, by: str, reason: str, lasting: timedelta | None) -> Gate:
     if not reason.strip():
         msg = "an override needs a reason"
@@ -153,7 +152,7 @@ def end_expired_overrides(now: float) -> None:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def _end_expired_override(who: Who, now: float) -> None:
     gate = Gate.objects.select_for_update().get(**who._asdict())
     override = gate.override

@@ -1,8 +1,6 @@
 """VERBS: refuse, stand_in, give_up. How calls end that make no attempt: refused, answered otherwise, given up."""
 
-from django.db import transaction
-
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from providers.calls import dead_letters, rating
 from providers.calls.rating import board
 from providers.calls.settling import carry_out, given_of, kept, look_back, together
@@ -29,7 +27,7 @@ def refuse(ticket: CallRequest, step: Refuse, admission: Admission | None = None
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def _refuse_again(ticket: CallRequest, step: Refuse, admission: Admission | None) -> int:
     gate_id, before = look_back(ticket, step.attempt)
     return gate_id if before is not None else _refuse(ticket, step, admission)
@@ -95,7 +93,7 @@ def stand_in(ticket: CallRequest, step: StandIn, *, is_repeat: bool = False) -> 
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def give_up(ticket: CallRequest, step: GiveUp, *, is_repeat: bool = False) -> None:
     """Keep the dead letter of a task whose failure is written down already, and for which nothing stood in."""
     if is_repeat and _is_noted(ticket, outcome=Outcome.DEAD_LETTER.value):

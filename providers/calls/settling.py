@@ -16,7 +16,7 @@ import orjson
 from django.db import DatabaseError, transaction
 from django.db.models import Q
 
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from ergon_site.access.database.group_commit import Group
 from providers.calls import dead_letters, rating
 from providers.calls.rating import board
@@ -168,7 +168,7 @@ group: Group[tuple[CallRequest, Settle], Seen | None] = Group(settle_together, _
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def _settle_again(ticket: CallRequest, step: Settle) -> Seen:
     """Settle what may have been settled already."""
     gate_id, before = look_back(ticket, step.attempt)
@@ -394,4 +394,4 @@ def carry_out(texts: list[str], given: dict[str, Any]) -> list[sql.Row]:
 
 def together(outcome: Outcome) -> AbstractContextManager[Any]:
     """A database transaction where several statements must hold or fail together."""
-    return transaction.atomic() if outcome is Outcome.DEAD_LETTER or not sql.is_postgresql() else nullcontext()
+    return short_transaction() if outcome is Outcome.DEAD_LETTER or not sql.is_postgresql() else nullcontext()

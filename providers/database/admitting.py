@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 from django.db import connection, transaction
 
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from providers.core.breaker import BreakerPolicy, Permit
 from providers.core.calling import REFUSALS
 from providers.core.events import COOLED_DOWN, USED_UP, EventKind, Marks
@@ -51,7 +51,7 @@ def make_gate(who: Who, account: str = EVERY) -> None:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def make_account_gate(who: Who) -> None:
     """Make the gate of an account, unless it is there; every tenant's gate then stands beside it.
 

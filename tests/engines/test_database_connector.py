@@ -230,6 +230,34 @@ def test_slots_wait_for_a_completer_that_is_behind(monkeypatch: pytest.MonkeyPat
     assert waiting[0] <= PLENTY + 4
 
 
+def test_an_event_loop_goes_on_while_a_completer_is_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    body = {"loop": {"concurrency": {"value": 100}, "batch": {"size": 200}}}
+    pipeline = make_pipeline(task="tests.act_async", policy=make_policy("many", body))
+    late, mark = 20, tmp_path / "mark"
+    ids = [uid for number in range(late) for uid in submit(pipeline, sleep=0.2 * number, mark=str(mark))]
+    ids += submit(pipeline, 3 * PLENTY)
+    settle, waiting, worker = transactions.settle, list[int](), WorkerProcess([pipeline], DRAIN)
+
+    def marks() -> int:
+        return len(mark.read_text().splitlines()) if mark.exists() else 0
+
+    # A spy that is slow at first: until slots wait, and handlers that had begun have gone on.
+    def settle_slowly(batch: Any, **given: Any) -> Any:
+        if not waiting:
+            taken = worker.heartbeat.completer._waiting
+            wait_for(lambda: len(taken) >= PLENTY)
+            before = marks()
+            wait_for(lambda: marks() > before or before == late)
+            waiting.append(len(taken))
+        return settle(batch, **given)
+
+    monkeypatch.setattr(transactions, "settle", settle_slowly)
+    with worker:
+        wait_for(lambda: not worker.is_running)
+    assert set(states(*ids)) == {"succeeded"}
+    assert waiting == [PLENTY]
+
+
 def test_no_slot_idles_while_one_transaction_is_slow(tmp_path: Path) -> None:
     body = {"loop": {"concurrency": {"value": 3}, "batch": {"size": 4}}}
     pipeline = make_pipeline(policy=make_policy("three", body))

@@ -53,6 +53,24 @@ def test_three_connections_are_enough_to_settle_everything(task: str) -> None:
     assert set(states(*ids)) == {"succeeded"}
 
 
+def test_handlers_of_an_event_loop_ask_the_database_again_after_it_has_ended_their_connections() -> None:
+    retried = {"steps": {"process": {"retry": {"max_attempts": 5, "backoff": 0.1}}}}
+    pipeline = make_pipeline(task="tests.count_async", policy=make_policy("retried", retried))
+    with consumer("orders") as process:
+        wait_until_started(process)
+        for _ in range(2):
+            ids = submit(pipeline, 20)
+            eventually(
+                lambda ids=ids: "pending" not in states(*ids) and "running" not in states(*ids), "all have ended"
+            )  # type: ignore[misc]
+            assert set(states(*ids)) == {"succeeded"}
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+
+
 def test_many_pipelines_need_no_more_connections_than_one() -> None:
     policy = make_policy()
     ids = [uid for number in range(60) for uid in submit(make_pipeline(f"orders-{number}", policy=policy), 5)]

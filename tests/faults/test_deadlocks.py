@@ -1,7 +1,10 @@
 """Verbs that want the same rows at the same moment wait for each other in one order, and none of them fails."""
 
+import signal
+from contextlib import closing
 from datetime import timedelta
 
+import psycopg
 import pytest
 from django.db import OperationalError, connection, transaction
 from django.db.models import Count, Sum
@@ -14,11 +17,21 @@ from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Pipeline,
 from engines.transactions.errors import PipelineUnknownError
 from ergon_site.access.database.calls import retry_conflicts
 from facts.models import Boundary, Fact
-from tests.durable_transactions import claim, failed, settle, submit
+from tests.durable_transactions import (
+    claim,
+    consume,
+    consumer,
+    failed,
+    make_policy,
+    settle,
+    states,
+    submit,
+    wait_until_started,
+)
 from tests.factories import make_pipeline
 from tests.facts.drafts import make_boundary
 from tests.faults import rivals
-from tests.processes import eventually, run_module
+from tests.processes import database_url, eventually, run_module
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -65,6 +78,37 @@ def open_letters(count: int) -> DeadLetterGroup:
 @pytest.mark.parametrize("verb", ["discard", "replay"])
 def test_a_bulk_operation_and_people_who_settle_the_same_letters_do_not_get_in_each_others_way(verb: str) -> None:
     settle_from_both_ends(verb, LETTERS)
+
+
+@short
+def test_a_worker_that_is_frozen_while_it_settles_failures_does_not_hold_up_the_others() -> None:
+    pipeline = make_pipeline(policy=make_policy())
+    submit(pipeline, fail="no such customer")
+    assert consume("orders", "--drain").code == 0
+    with consumer("orders") as frozen:
+        wait_until_started(frozen)
+        with closing(psycopg.connect(database_url())) as holding:
+            holding.execute("SELECT id FROM engines_deadlettergroup FOR UPDATE")
+            early = submit(pipeline, 3, fail="no such customer")
+            eventually(lambda: sessions("wait_event_type = 'Lock'") == 1, "it waits for the group of its failures")
+            frozen.send_signal(signal.SIGSTOP)
+        eventually(lambda: sessions("state = 'idle in transaction'") == 1, "it has locked the group, and stands still")
+        with consumer("orders") as other:
+            wait_until_started(other)
+            late = submit(pipeline, 3, fail="no such customer")
+            eventually(lambda: set(states(*late)) == {"failed"}, "the other one has settled")
+            assert set(states(*early)) == {"running"}
+            frozen.send_signal(signal.SIGCONT)
+            eventually(lambda: set(states(*early)) == {"failed"}, "so has the one that was frozen")
+    group = DeadLetterGroup.objects.get()
+    assert (group.total, DeadLetter.objects.count()) == (7, 7)
+
+
+def sessions(condition: str) -> int:
+    """How many of this database are in a state."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND {condition}")
+        return int(cursor.fetchone()[0])
 
 
 @short

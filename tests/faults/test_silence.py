@@ -17,6 +17,7 @@ import psutil
 import psycopg
 import pytest
 
+from engines.management.serving import LEAVING
 from ergon_site import embedded
 from tests.commands import hear, running as running_command
 from tests.durable_transactions import consumer, wait_until_started
@@ -186,6 +187,27 @@ def test_a_worker_that_is_stopped_while_its_database_is_silent_says_that_nothing
         assert "the database does not answer" in errors
         last = [json.loads(line) for line in output.splitlines()][-1]
         assert (last["event"], last["given_back"], last["code"]) == ("stopped", 0, 69)
+
+
+def test_a_worker_that_is_stopped_in_an_outage_waits_for_the_database_beyond_its_grace(
+    scene: Callable[..., Scene],
+) -> None:
+    """For up to a lease, so that what has run need not run again."""
+    at = scene(count=4)
+    url = at.url
+    changes = {**QUICK, "ERGON_LEASE_SECONDS": "60"}
+    with consumer("orders", "--grace", "0.5", DATABASE_URL=url, **changes) as process:
+        wait_until_started(process)
+        eventually(lambda: in_state(url, 1) == 4, "it has claimed")
+        with frozen(at.server):
+            at.gate.touch()
+            hear(process, "has not answered within 1 s")
+            process.send_signal(signal.SIGTERM)
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(0.5 + LEAVING + 1)
+        _, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, errors
+    assert in_state(url, 2) == 4
 
 
 # The second is more than a connection takes up before the server reads.

@@ -13,20 +13,32 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, Self, TypeVar
 
 import structlog
-from django.db import DatabaseError, InterfaceError, OperationalError, connection, connections
+from django.db import (
+    DatabaseError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+    connection,
+    connections,
+    transaction,
+)
 from django.db.utils import DEFAULT_DB_ALIAS
 
-SERIALIZATION_FAILURE, DEADLOCK_DETECTED = "40001", "40P01"
+# What the server ends without leaving anything of it.
+SERIALIZATION_FAILURE, DEADLOCK_DETECTED, IDLE_FOR_TOO_LONG = "40001", "40P01", "25P03"
+ENDED = {SERIALIZATION_FAILURE, DEADLOCK_DETECTED, IDLE_FOR_TOO_LONG}
 MOST_TRIES = 5
 LONGEST_FIRST_WAIT = 0.02
 LOOK_EVERY = 0.2
+# Behind a pooler, too: it holds for one transaction.
+END_IF_IDLE = "SET LOCAL idle_in_transaction_session_timeout = '5s'"
 # How long a statement may take to end once the server was asked to cancel it.
 CANCEL_WITHIN = 1.0
 
@@ -38,7 +50,7 @@ log = structlog.get_logger("ergon.database")
 def retry_conflicts(verb: Callable[P, T]) -> Callable[P, T]:
     """Run the verb again if it loses a conflict, a few times; inside the caller's transaction, only once.
 
-    The verb is one database transaction (`@retry_conflicts` stands above `@transaction.atomic`) or one statement, and
+    The verb is one database transaction (`@retry_conflicts` stands above `@short_transaction()`) or one statement, and
     its arguments can be read twice. A part of the caller's transaction cannot be repeated without the rest of it.
     """
 
@@ -47,10 +59,9 @@ def retry_conflicts(verb: Callable[P, T]) -> Callable[P, T]:
         for failures in range(1, MOST_TRIES):
             try:
                 return verb(*arguments, **options)
-            except OperationalError as error:
-                # A conflict is what the database has ended only because of another transaction.
-                is_conflict = getattr(error.__cause__, "sqlstate", None) in {SERIALIZATION_FAILURE, DEADLOCK_DETECTED}
-                if not (is_conflict and _is_outermost()):
+            except (OperationalError, InternalError) as error:
+                is_ended = getattr(error.__cause__, "sqlstate", None) in ENDED
+                if not (is_ended and _is_outermost()):
                     raise
                 log.info("transaction_retried", verb=verb.__qualname__, error=str(error).partition("\n")[0])
             # By chance, so that the same two do not meet again.
@@ -58,6 +69,22 @@ def retry_conflicts(verb: Callable[P, T]) -> Callable[P, T]:
         return verb(*arguments, **options)
 
     return run
+
+
+@contextmanager
+def short_transaction(**options: Any) -> Iterator[None]:
+    """A database transaction of our own, with nothing in it that could take long but statements.
+
+    Others wait for the rows that it has locked: if this process stands still in it, frozen or gone with its machine,
+    the server ends it before they give up. Inside the caller's transaction, which may take its time, it does not.
+    """
+    is_ours = _is_outermost()
+    with transaction.atomic(**options):
+        wrapper: Any = connections[DEFAULT_DB_ALIAS]
+        if is_ours and wrapper.vendor == "postgresql":
+            with wrapper.wrap_database_errors:
+                wrapper.connection.execute(END_IF_IDLE)
+        yield
 
 
 def _is_outermost() -> bool:
