@@ -314,6 +314,38 @@ def test_on_redis_long_work_outlives_its_lease_while_its_process_lives(queue: st
     other.close()
 
 
+def test_on_redis_what_lapses_comes_back_in_its_order(queue: str) -> None:
+    url = os.environ["CELERY_BROKER_URL"]
+    with (
+        closing(redis.Redis.from_url(url)) as client,
+        closing(BrokerConnector(url, queue, wait=1.0)) as frozen,
+        closing(BrokerConnector(url, queue, wait=1.0)) as other,
+    ):
+        frozen.dispatch_transactions(numbered(24))
+        late = [*frozen.fetch_transactions(12), *frozen.fetch_transactions(12)]
+        tags: list[Any] = client.hkeys(f"ergon:held:{queue}")
+        client.zadd(f"ergon:held_until:{queue}", dict.fromkeys(tags, 0))
+        again = other.fetch_transactions(24)
+        assert [one.id for one in again] == [one.id for one in late] == [str(number) for number in range(24)]
+        assert not any(frozen.acknowledge(one, Success(None)) for one in late)
+        assert all(other.acknowledge(one, Success(None)) for one in again)
+
+
+def test_on_redis_what_a_worker_of_an_earlier_release_holds_under_a_number_comes_back_when_it_lapses(
+    queue: str,
+) -> None:
+    url = os.environ["CELERY_BROKER_URL"]
+    with closing(redis.Redis.from_url(url)) as client, closing(BrokerConnector(url, queue, wait=0.2)) as connector:
+        client.hset(f"ergon:held:{queue}", "7", '{"payload": "old"}')
+        client.zadd(f"ergon:held_until:{queue}", {"7": time.time() + 10 * LIMIT})
+        connector.dispatch_transactions(numbered(2))
+        assert [one.id for one in connector.fetch_transactions(5)] == ["0", "1"]
+        client.zadd(f"ergon:held_until:{queue}", {"7": 0})
+        (old,) = connector.fetch_transactions(5)
+        assert old.payload == "old"
+        assert connector.acknowledge(old, Success(None))
+
+
 def test_whoever_asks_is_told_of_messages_that_the_broker_has_taken_back(
     url: str, queue: str, connect: Connect
 ) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import uuid_utils
 
@@ -20,12 +20,15 @@ LONGEST_HEADER = 2000
 _WITHOUT_MEANING = ("priority", "dedupe_key")
 _OWN = [one.name for one in fields(Transaction)]
 
+# RabbitMQ's number of a delivery, or the name that we give to one of Redis or Valkey.
+Tag: TypeAlias = int | bytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Delivery:
     """A message in our hands: what it holds, and what it takes to settle it."""
 
-    tag: int
+    tag: Tag
     session: int = 0
     body: bytes
     headers: Mapping[str, Any] = field(default_factory=dict)

@@ -14,7 +14,7 @@ import structlog
 from kombu import Connection
 
 from engines.connectors.broker.lines import ANSWER_LIMIT, CONNECT_LIMIT, SILENCE_LIMIT
-from engines.connectors.broker.messages import Delivery
+from engines.connectors.broker.messages import Delivery, Tag
 from engines.connectors.freshness import age, now
 from engines.core.errors import ConnectorError
 
@@ -129,7 +129,7 @@ class RabbitLine:
         self._wanted = self._prefetch = 0
         self._arrived: list[Delivery] = []
         # By tag of the delivery: on which channel, and with which tag there, it is settled.
-        self._unsettled: dict[int, tuple[Any, int]] = {}
+        self._unsettled: dict[Tag, tuple[Any, int]] = {}
         self._heard_at = now()
         self._workbench: Workbench | None = None
         self._may_count = True

@@ -16,10 +16,11 @@ from uuid import uuid4
 
 import redis
 import structlog
+import uuid_utils
 from kombu import Connection, Producer
 
 from engines.connectors.broker.lines import CONNECT_LIMIT, SILENCE_LIMIT
-from engines.connectors.broker.messages import Delivery
+from engines.connectors.broker.messages import Delivery, Tag
 from engines.connectors.freshness import Moment, age, now
 
 log = structlog.get_logger("ergon.broker")
@@ -73,18 +74,24 @@ local function finish(tag)
 end
 """
 
-# Further KEYS: the queue's list, the last tag, and then the queue's lists by priority.
+# Further KEYS: the queue's list, and then its lists by priority. A tag begins with the id of the fetch, ARGV[3], and is
+# never given twice. Numbers that the server counts would be: a crash or a failover makes it forget the last ones, and a
+# worker would settle what another was given. Tags sort in the order in which they were taken, in which lapsed messages
+# go back. A fetch that arrives twice takes other messages the second time, under other tags.
 TAKE = f"""{_NOW}{_PUT_BACK}{_LAPSE}
 local lapsed = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, 100)
 for place = #lapsed, 1, -1 do lapse(lapsed[place], KEYS[5]) end
 local has_returned = redis.call('HLEN', KEYS[3]) > 0
-local taken = {{}}
-for place = 7, #KEYS do
+local taken, number = {{}}, 0
+for place = 6, #KEYS do
   while #taken < 3 * tonumber(ARGV[1]) do
     local item = redis.call('RPOP', KEYS[place])
     if not item then break end
     local tag
-    repeat tag = redis.call('INCR', KEYS[6]) until redis.call('HSETNX', KEYS[1], tag, item) == 1
+    repeat
+      number = number + 1
+      tag = string.format('%s:%06d', ARGV[3], number)
+    until redis.call('HSETNX', KEYS[1], tag, item) == 1
     redis.call('ZADD', KEYS[2], now + tonumber(ARGV[2]), tag)
     taken[#taken + 1] = tag
     taken[#taken + 1] = item
@@ -97,7 +104,7 @@ return taken
 ACKNOWLEDGE = f"""{_END}
 local late = {{}}
 for place = 1, #ARGV do
-  if not finish(ARGV[place]) then late[#late + 1] = tonumber(ARGV[place]) end
+  if not finish(ARGV[place]) then late[#late + 1] = ARGV[place] end
 end
 return late
 """
@@ -127,7 +134,7 @@ for place = 2, #ARGV do
   if redis.call('HEXISTS', KEYS[1], ARGV[place]) == 1 then
     redis.call('ZADD', KEYS[2], now + tonumber(ARGV[1]), ARGV[place])
   else
-    lost[#lost + 1] = tonumber(ARGV[place])
+    lost[#lost + 1] = ARGV[place]
   end
 end
 return lost
@@ -150,16 +157,16 @@ class RedisLine:
         self._speaking: Any = None
         self._leaving = ExitStack()
         # By tag: since when it is known that the broker holds it for us.
-        self._held: dict[int, Moment] = {}
+        self._held: dict[Tag, Moment] = {}
         self._wanted = 0
 
     def begin(self, count: int) -> None:
         self._wanted = count
 
     def collect(self, seconds: float) -> list[Delivery]:
-        keys = [*self._kept, self._queue, f"ergon:tag:{self._queue}", *self._lists()]
+        keys = [*self._kept, self._queue, *self._lists()]
         asked_at = now()
-        taken = self._run(TAKE, keys, self._wanted, self._lease)
+        taken = self._run(TAKE, keys, self._wanted, self._lease, uuid_utils.uuid7().hex)
         if not taken:
             time.sleep(seconds)
         each = zip(taken[::3], taken[1::3], taken[2::3], strict=True)
@@ -249,12 +256,12 @@ class RedisLine:
     def __str__(self) -> str:
         return str(Connection(self._url).as_uri())
 
-    def _put_back(self, tags: list[int]) -> int:
+    def _put_back(self, tags: list[Tag]) -> int:
         released = int(self._run(RELEASE, [*self._kept, self._queue], *tags)) if tags else 0
         self._let_go(tags)
         return released
 
-    def _let_go(self, tags: Iterable[int]) -> None:
+    def _let_go(self, tags: Iterable[Tag]) -> None:
         for tag in tags:
             self._held.pop(tag, None)
 
@@ -284,7 +291,7 @@ class RedisLine:
         return self._opened
 
 
-def _delivery(tag: int, item: bytes, returns: int) -> Delivery:
+def _delivery(tag: bytes, item: bytes, returns: int) -> Delivery:
     """The message in an item of the list; one that is not in kombu's format is its own body."""
     counted: dict[str, Any] = {"returns": returns, "is_suspect": returns > 0}
     try:
