@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from typing import Any
+from uuid import uuid4
 
 import structlog
 
@@ -196,7 +197,7 @@ class ExternalConnector(PipelineConnector):
             **origin,
             "metadata": _copy(dict(transaction.metadata), what="metadata") or None,
         }
-        about = {"source": self.pipeline.name, "uid": failures.storable(transaction.id)}
+        about = {"source": self.pipeline.name, "uid": failures.storable(transaction.id), "draft_id": uuid4()}
         draft = DeadLetterDraft.of_failure(failure, tried, details, payload=_copy(transaction.payload), **about)
         if self._retry.wait_out(lambda: dead_letters.record([draft])) is None:
             # It must not be acknowledged: whoever gave it gives it again.

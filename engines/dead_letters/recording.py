@@ -4,7 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple, Self
+from uuid import UUID
 
+from django.db import IntegrityError
 from django.db.models import F
 from django.db.models.functions import Now
 
@@ -35,7 +37,10 @@ class Poison(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterDraft:
-    """A terminal failure of any source, with what is needed to understand it."""
+    """A terminal failure of any source, with what is needed to understand it.
+
+    Whoever may have to record it again, because the answer of the database was lost, gives it a `draft_id`.
+    """
 
     source: str
     uid: str
@@ -45,6 +50,7 @@ class DeadLetterDraft:
     message: str
     traceback: str = ""
     transaction_id: int | None = None
+    draft_id: UUID | None = None
     payload: Any = None
     details: dict[str, Any]
 
@@ -120,12 +126,23 @@ def record_poison(poison: Sequence[Poison]) -> None:
     record(drafts)
 
 
+def record(drafts: Sequence[DeadLetterDraft]) -> list[DeadLetter]:
+    """Keep dead letters, each in the group of its kind; those of drafts that were recorded before are kept already."""
+    try:
+        letters = _keep(drafts)
+    except IntegrityError:
+        letters = _kept_before(drafts)
+        if len(letters) != len(drafts):
+            raise
+    telemetry.dead_letters.add(len(letters))
+    return letters
+
+
 @retry_conflicts
 @short_transaction()
-def record(drafts: Sequence[DeadLetterDraft]) -> list[DeadLetter]:
-    """Keep dead letters, each in the group of its kind."""
+def _keep(drafts: Sequence[DeadLetterDraft]) -> list[DeadLetter]:
     groups = _count_groups(drafts)
-    letters = DeadLetter.objects.bulk_create(
+    return DeadLetter.objects.bulk_create(
         DeadLetter(
             group_id=groups[draft.fingerprint],
             **{name: getattr(draft, name) for name in draft.__slots__}
@@ -133,8 +150,16 @@ def record(drafts: Sequence[DeadLetterDraft]) -> list[DeadLetter]:
         )
         for draft in drafts
     )
-    telemetry.dead_letters.add(len(letters))
-    return letters
+
+
+@short_transaction()
+def _kept_before(drafts: Sequence[DeadLetterDraft]) -> list[DeadLetter]:
+    """The dead letters of an earlier try.
+
+    They are locked: the commit of a lock waits for a synchronous replica, which may lack what the earlier try has left.
+    """
+    known = [draft.draft_id for draft in drafts if draft.draft_id is not None]
+    return list(DeadLetter.objects.select_for_update().filter(draft_id__in=known).order_by("pk"))
 
 
 def _count_groups(drafts: Iterable[DeadLetterDraft]) -> dict[str, int]:

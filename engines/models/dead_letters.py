@@ -67,6 +67,9 @@ class DeadLetter(models.Model):
     transaction_id = models.BigIntegerField(
         null=True, unique=True, help_text="The transaction, if it is kept in the database."
     )
+    draft_id = models.UUIDField(
+        null=True, help_text="The failure that it tells of, if recording that may have to be tried again."
+    )
     uid = models.CharField("transaction", max_length=200)
     source = models.CharField(max_length=200)
     state = models.CharField(max_length=10, choices=LETTER_STATES, default=LetterState.OPEN.value)
@@ -102,6 +105,9 @@ class DeadLetter(models.Model):
             models.CheckConstraint(
                 condition=Q(state="open", settled_at__isnull=True) | ~Q(state="open") & Q(settled_at__isnull=False),
                 name="engines_letter_settled",
+            ),
+            models.UniqueConstraint(
+                fields=["draft_id"], name="engines_letter_draft", condition=Q(draft_id__isnull=False)
             ),
         ]
 

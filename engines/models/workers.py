@@ -22,6 +22,9 @@ class Worker(models.Model):
     in_flight = models.IntegerField(default=0)
     abandoned = models.IntegerField("abandoned attempts", default=0)
     settled = models.BigIntegerField(default=0)
+    last_tally = models.BigIntegerField(
+        default=0, db_default=0, help_text="The number of its last tally that is counted."
+    )
     executors = models.JSONField(
         default=list,
         db_default=models.Value([], models.JSONField()),

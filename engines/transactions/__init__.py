@@ -14,6 +14,7 @@ from engines.transactions.claiming import (
 from engines.transactions.counting import (
     count_durations as count_durations,
     count_ends as count_ends,
+    count_tally as count_tally,
     fold_counts as fold_counts,
 )
 from engines.transactions.decisions import (

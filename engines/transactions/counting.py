@@ -1,6 +1,6 @@
-"""VERBS: count_ends, count_durations, fold_counts. The counters behind charts and totals."""
+"""VERBS: count_ends, count_tally, count_durations, fold_counts. The counters behind charts and totals."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -8,7 +8,7 @@ from django.db.models import F, Value
 from django.db.models.functions import Greatest
 
 from engines.core import histogram
-from engines.models import Durations, Throughput
+from engines.models import Durations, Throughput, Worker
 from engines.reads.depth import ALL_PIPELINES
 from engines.transactions.statements import statements
 from ergon_site.access.database.calls import retry_conflicts, short_transaction
@@ -28,6 +28,15 @@ SUMMED: dict[type[Durations | Throughput], tuple[str, ...]] = {
 def count_ends(pipeline_id: int, *, worker: int = 0, succeeded: int = 0, failed: int = 0, cancelled: int = 0) -> None:
     """Count transactions that ended other than by a settle."""
     statements().count_ends(pipeline_id, worker, succeeded, failed, cancelled)
+
+
+@retry_conflicts
+@short_transaction()
+def count_tally(tally: Mapping[tuple[int, bool], int], *, worker: int, number: int) -> None:
+    """Count what ended in a worker other than by a settle, by pipeline and success; each number of the worker once."""
+    if Worker.objects.filter(pk=worker, last_tally__lt=number).update(last_tally=number):
+        for (pipeline_id, is_success), count in sorted(tally.items()):
+            count_ends(pipeline_id, worker=worker, **{"succeeded" if is_success else "failed": count})
 
 
 @retry_conflicts

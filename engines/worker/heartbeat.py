@@ -54,6 +54,9 @@ class Heartbeat:
         self._renewing = threading.Lock()
         self._on_lost: dict[int, OnLost | None] = {}
         self._untold: Counter[tuple[int, bool]] = Counter()
+        # The tally that the database has not confirmed yet, and its number.
+        self._telling: Counter[tuple[int, bool]] = Counter()
+        self._tally_number = 0
         self._errands: list[Callable[[], None]] = []
         # What is in flight and has no lease here.
         self.elsewhere: list[Callable[[], int]] = []
@@ -228,14 +231,15 @@ class Heartbeat:
             self._said.pop(call, None)
 
     def _write_tally(self) -> None:
-        for key, count in list(self._untold.items()):
-            pipeline_id, is_success = key
-            ended = {"succeeded": count} if is_success else {"failed": count}
-            transactions.count_ends(pipeline_id, worker=self.worker.pk, **ended)
-            # Only now: what the database did not take is told the next time.
+        """Without an answer, write the same tally the next time, under its number: it may have been counted."""
+        for _ in range(2):  # the one without an answer, and what has come since
             with self._tallying:
-                self._untold[key] -= count
-                self._untold += Counter()  # without those that are at 0
+                if not self._telling and self._untold:
+                    self._telling, self._untold = self._untold, Counter()
+                    self._tally_number += 1
+            if self._telling:
+                transactions.count_tally(self._telling, worker=self.worker.pk, number=self._tally_number)
+                self._telling = Counter()
 
     def _count_durations(self) -> None:
         waiting, durations = self.completer.durations, defaultdict(list)

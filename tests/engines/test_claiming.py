@@ -3,8 +3,10 @@
 import time
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from django.db import IntegrityError
 from django.utils import timezone
 
 from engines import dead_letters, pipelines, policies, transactions, workers
@@ -302,14 +304,34 @@ def test_pruning_takes_what_is_old_enough_with_all_that_belongs_to_it() -> None:
     assert TransactionRecord.objects.get().word == "running"
 
 
+def failed_elsewhere(source: str = "queue", uid: str = "m", **known: Any) -> DeadLetterDraft:
+    """A terminal failure of which no record is kept here."""
+    about: dict[str, Any] = {"step": "process", "category": "SYSTEM", "error_type": "E", "message": "m", "details": {}}
+    return DeadLetterDraft(source=source, uid=uid, **about, **known)
+
+
 def fail_elsewhere(*sources: str, days_ago: int) -> None:
-    """Terminal failures of which no record is kept here."""
     for source in sources:
-        draft = DeadLetterDraft(
-            source=source, uid="m", step="process", category="SYSTEM", error_type="E", message="m", details={}
-        )
-        (letter,) = dead_letters.record([draft])
+        (letter,) = dead_letters.record([failed_elsewhere(source)])
         DeadLetter.objects.filter(pk=letter.pk).update(created_at=timezone.now() - timedelta(days=days_ago))
+
+
+def test_a_draft_that_is_recorded_twice_is_one_dead_letter_and_counted_once() -> None:
+    drafts = [failed_elsewhere(uid=uid, draft_id=uuid4()) for uid in ("m0", "m1")]
+    first = dead_letters.record(drafts)
+    assert dead_letters.record(drafts) == first
+    assert list(DeadLetterGroup.objects.values_list("total", "open_count", "hours__count")) == [(2, 2, 2)]
+    # Another failure of the same message is one more.
+    dead_letters.record([failed_elsewhere(uid="m0", draft_id=uuid4())])
+    assert sorted(DeadLetter.objects.values_list("uid", flat=True)) == ["m0", "m0", "m1"]
+
+
+@pytest.mark.parametrize("known", [{"draft_id": uuid4()}, {"transaction_id": 7}])
+def test_what_cannot_be_recorded_beside_a_dead_letter_that_is_there_is_told_and_nothing_is_counted(known: Any) -> None:
+    dead_letters.record([failed_elsewhere(**known)])
+    with pytest.raises(IntegrityError):
+        dead_letters.record([failed_elsewhere(**known), failed_elsewhere()])
+    assert list(DeadLetterGroup.objects.values_list("total", "open_count", "hours__count")) == [(1, 1, 1)]
 
 
 def test_dead_letters_without_a_record_are_pruned_by_their_own_age() -> None:

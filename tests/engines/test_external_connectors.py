@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 
 import engines
-from engines import Transaction, conf, pipelines, transactions
+from engines import Transaction, conf, dead_letters, pipelines, transactions
 from engines.connectors.memory import MemoryConnector
 from engines.core.errors import ConnectorError, UnrunnableError
 from engines.core.states import State
 from engines.executors.settings import executors_in
-from engines.models import DeadLetter, Pipeline, TransactionRecord
+from engines.models import DeadLetter, DeadLetterGroup, DeadLetterHour, Pipeline, TransactionRecord
 from engines.worker import process as worker_process
 from engines.worker.pipeline import Options
 from engines.worker.process import WorkerProcess
@@ -148,6 +149,37 @@ def test_a_failure_that_cannot_be_kept_before_the_end_is_not_acknowledged(
     assert "the dead letter of 'm0' could not be stored" in str(error)
 
 
+def lose_the_first_answer(of: Any, verb: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The calls of a verb. The first is carried out like the others, and the connection is lost before the answer."""
+    perform, calls = getattr(of, verb), list[Any]()
+
+    def perform_and_lose(*given: Any, **options: Any) -> Any:
+        calls.append(given)
+        answer = perform(*given, **options)
+        if len(calls) == 1:
+            msg = "server closed the connection unexpectedly"
+            raise OperationalError(msg)
+        return answer
+
+    monkeypatch.setattr(of, verb, perform_and_lose)
+    return calls
+
+
+@pytest.mark.parametrize("task", CONSUMERS)
+def test_a_failure_whose_answer_from_the_database_is_lost_has_one_dead_letter(
+    task: str, inbox: MemoryConnector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline, calls = make(task), lose_the_first_answer(dead_letters, "record", monkeypatch)
+    put(inbox, {"fail": "broken"})
+    with WorkerProcess([pipeline], Options()) as worker:
+        wait_for(lambda: len(inbox.outcomes) == 1)
+        end(worker)
+    assert len(calls) == 2
+    assert list(DeadLetter.objects.values_list("uid", flat=True)) == ["m0"]
+    assert list(DeadLetterGroup.objects.values_list("total", "open_count")) == [(1, 1)]
+    assert list(DeadLetterHour.objects.values_list("count", flat=True)) == [1]
+
+
 @pytest.mark.parametrize("task", CONSUMERS)
 def test_a_final_failure_is_one_line_of_the_log(
     task: str, inbox: MemoryConnector, caplog: pytest.LogCaptureFixture
@@ -250,6 +282,19 @@ def test_counts_survive_a_database_that_refuses_them_for_a_while(inbox: MemoryCo
         wait_for(lambda: ended(pipeline) == (2, 0))
         end(worker)
     assert TransactionRecord.objects.count() == 0
+
+
+def test_counts_whose_answer_from_the_database_is_lost_are_counted_once(
+    inbox: MemoryConnector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline, calls = make(), lose_the_first_answer(transactions, "count_tally", monkeypatch)
+    put(inbox, {"n": 1})
+    with WorkerProcess([pipeline], Options()) as worker:
+        wait_for(lambda: len(calls) == 1)
+        put(inbox, {"n": 2}, {"fail": "broken"})
+        wait_for(lambda: len(calls) >= 2 and len(inbox.outcomes) == 3)
+        end(worker)
+    assert ended(pipeline) == (2, 1)
 
 
 class Counted:

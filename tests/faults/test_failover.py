@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -20,11 +21,14 @@ import psycopg
 import pytest
 from django.db import connection
 
+from engines import Transaction
+from engines.connectors.broker import BrokerConnector
 from ergon_site import embedded
 from ergon_site.postgresql_address import DEFAULTS
 from tests.durable_transactions import consumer, wait_until_started
+from tests.engines.test_broker import dead_messages
 from tests.faults.silent_link import link_to, require_namespaces
-from tests.processes import ROOT, database_url, environment, eventually, manage
+from tests.processes import LIMIT, ROOT, database_url, environment, eventually, manage
 
 PREPARE = """
 from django.core.management import call_command
@@ -214,6 +218,47 @@ def test_what_a_synchronous_replica_has_not_got_in_time_is_not_confirmed(folder:
             servers.go_on_sending()
     assert "whether the statement was executed is unknown" in done.stdout, done
     assert "confirmed" not in done.stdout
+
+
+MAKE_QUEUE = """
+from engines import pipelines
+pipelines.create({name!r}, pipelines.Plan(task="tests.act", policy="quick", connector="broker"), by="tests")
+"""
+# Each try to insert a dead letter takes a number, whatever becomes of it.
+TRIES = "SELECT last_value FROM engines_deadletter_id_seq"
+LETTERS = """
+SELECT l.uid, g.total, g.open_count, h.count
+  FROM engines_deadletter l JOIN engines_deadlettergroup g ON g.id = l.group_id
+  JOIN engines_deadletterhour h ON h.group_id = g.id
+"""
+
+
+@pytest.mark.once
+def test_a_failure_whose_dead_letter_waits_for_a_replica_has_one_and_is_acknowledged_after_it(folder: Path) -> None:
+    """Each try commits on the primary at the latest when its wait for the replica is cancelled."""
+    broker, queue = os.environ["CELERY_BROKER_URL"], f"queue-{uuid.uuid4().hex[:8]}"
+    mark, gate = folder / "mark", folder / "gate"
+    with pair(folder) as servers, closing(BrokerConnector(broker, queue)) as connector:
+        made = manage("shell", "-v0", "-c", MAKE_QUEUE.format(name=queue), DATABASE_URL=servers.primary)
+        assert made.returncode == 0, made.stderr
+        servers.make_synchronous()
+        payload = {"mark": str(mark), "until": str(gate), "fail": "broken"}
+        connector.dispatch_transactions([Transaction("m", payload)])
+        with consumer(queue, DATABASE_URL=servers.primary, ERGON_DATABASE_TIMEOUT="1") as consuming:
+            eventually(mark.exists, "the handler runs")
+            servers.stop_sending()
+            try:
+                gate.touch()
+                eventually(lambda: servers.ask(servers.primary, TRIES)[0][0] >= 3, "it was tried three times")
+                assert dead_messages(broker, queue) == []
+            finally:
+                servers.go_on_sending()
+            eventually(lambda: bool(dead_messages(broker, queue)), "the message is among the dead")
+            consuming.send_signal(signal.SIGTERM)
+            _, errors = consuming.communicate(timeout=LIMIT)
+            assert consuming.returncode == 0, errors
+        letters = servers.ask(servers.primary, LETTERS)
+    assert letters == [("m", 1, 1, 1)]
 
 
 @pytest.mark.once

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.contrib.postgres.operations import AddIndexConcurrently
-from django.db.migrations.operations import AddIndex
+from django.db.migrations.operations import AddConstraint, AddIndex
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
@@ -59,3 +59,18 @@ class AddIndexOnline(AddIndexConcurrently):
     def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         base = AddIndexConcurrently if schema_editor.connection.vendor == "postgresql" else AddIndex
         base.database_backwards(self, app_label, schema_editor, from_state, to_state)
+
+
+class AddUniqueOnline(AddConstraint):
+    """Adds a unique constraint with a condition, as `AddIndexOnline` adds an index."""
+
+    atomic = False
+
+    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        if schema_editor.connection.vendor != "postgresql":
+            super().database_forwards(app_label, schema_editor, from_state, to_state)
+            return
+        schema_editor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {schema_editor.quote_name(self.constraint.name)}")
+        model = to_state.apps.get_model(app_label, self.model_name)
+        statement = str(self.constraint.create_sql(model, schema_editor))
+        schema_editor.execute(statement.replace("UNIQUE INDEX", "UNIQUE INDEX CONCURRENTLY", 1), params=None)
