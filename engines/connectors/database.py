@@ -1,6 +1,7 @@
 """The durable queue: transactions of a pipeline, leased, settled in batches, the same for all four engines."""
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from engines.connectors.pipeline import Adjust, PipelineConnector
 from engines.core.attempt import AttemptRecord
 from engines.core.lifecycle import Resumed
 from engines.core.outcome import Later, Outcome
-from engines.core.pacing import Prefetch
+from engines.core.pacing import Portion, Prefetch
 from engines.models import Pipeline
 from engines.reads import depth
 from engines.tasks.transaction import Transaction
@@ -53,7 +54,7 @@ class DatabaseConnector(PipelineConnector):
     ) -> None:
         super().__init__(pipelines.find(pipeline) if isinstance(pipeline, str) else pipeline, heartbeat, adjust, shared)
         heartbeat.completer.names[self.pipeline.pk] = self.pipeline.name
-        self._pace = Prefetch()
+        self._pace, self._portion = Prefetch(), Portion(sys.maxsize)
         self._retry = DatabaseRetry(f"claim from {self.pipeline.name}", borrow=heartbeat.connections.borrow)
         self._thread = ThreadPool(1, thread_name_prefix="ergon-claimer")  # for event loops, which must not wait
         self._turn = asyncio.Lock()
@@ -179,9 +180,11 @@ class DatabaseConnector(PipelineConnector):
         self._heartbeat.require_connections()
         every = self._in_force[0].loop.batch.oldest_first_every
         is_oldest_first = every is not None and (self._batches + 1) % every == 0
-        batch = transactions.claim(
-            self.pipeline.pk, count, self._heartbeat.worker.pk, is_own=True, is_oldest_first=is_oldest_first
-        )
+        count = self._portion.of(count)
+        with self._retry.fitting(self._portion, count):
+            batch = transactions.claim(
+                self.pipeline.pk, count, self._heartbeat.worker.pk, is_own=True, is_oldest_first=is_oldest_first
+            )
         self._batches += bool(batch)
         version = batch[0].lease.policy_version if batch else None
         if version is not None and str(version) != self._in_force[1]:

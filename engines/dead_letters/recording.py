@@ -1,6 +1,7 @@
 """VERBS: record, record_failed, record_poison. One dead letter for every final failure, in the group of its kind."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple, Self
@@ -162,33 +163,38 @@ def _kept_before(drafts: Sequence[DeadLetterDraft]) -> list[DeadLetter]:
     return list(DeadLetter.objects.select_for_update().filter(draft_id__in=known).order_by("pk"))
 
 
-def _count_groups(drafts: Iterable[DeadLetterDraft]) -> dict[str, int]:
-    """Count each kind once more, in one order everywhere, so that no two wait for each other; the groups' keys."""
-    kinds: dict[str, list[DeadLetterDraft]] = {}
-    for draft in drafts:
-        kinds.setdefault(draft.fingerprint, []).append(draft)
-    keys = {}
-    for key, alike in sorted(kinds.items()):
-        kind, count = alike[0], len(alike)
-        group, _ = DeadLetterGroup.objects.get_or_create(
-            fingerprint=key,
-            defaults={
-                "source": kind.source[:TEXT],
-                "step": kind.step,
-                "category": kind.category,
-                "error_type": kind.error_type[:TEXT],
-                "message": normalise(failures.storable(kind.message)),
-            },
-        )
-        keys[key] = group.pk
-        rows = DeadLetterGroup.objects.filter(pk=group.pk)
+def _count_groups(drafts: Sequence[DeadLetterDraft]) -> dict[str, int]:
+    """Count each kind once more, by a few statements however many there are; the groups' keys.
+
+    Groups are made and locked in one order everywhere, so that no two wait for each other.
+    """
+    kinds = Counter(draft.fingerprint for draft in drafts)
+    examples = {draft.fingerprint: draft for draft in reversed(drafts)}
+    DeadLetterGroup.objects.bulk_create((_group(examples[key]) for key in sorted(kinds)), ignore_conflicts=True)
+    groups = DeadLetterGroup.objects.filter(fingerprint__in=list(kinds))
+    keys = dict(groups.select_for_update().order_by("fingerprint").values_list("fingerprint", "pk"))
+    hour = database_time().replace(minute=0, second=0, microsecond=0)
+    hours = (DeadLetterHour(group_id=pk, hour=hour, count=0) for pk in keys.values())
+    DeadLetterHour.objects.bulk_create(hours, ignore_conflicts=True)
+    for count in sorted(set(kinds.values())):
+        counted = [pk for key, pk in keys.items() if kinds[key] == count]
+        rows = DeadLetterGroup.objects.filter(pk__in=counted)
         rows.update(total=F("total") + count, open_count=F("open_count") + count, last_seen_at=Now())
-        rows.filter(state=GroupState.RESOLVED.value).update(state=GroupState.REGRESSED.value)
-        hour = database_time().replace(minute=0, second=0, microsecond=0)
-        trend, is_first = DeadLetterHour.objects.get_or_create(group_id=group.pk, hour=hour, defaults={"count": count})
-        if not is_first:
-            DeadLetterHour.objects.filter(pk=trend.pk).update(count=F("count") + count)
+        DeadLetterHour.objects.filter(group__in=counted, hour=hour).update(count=F("count") + count)
+    again = DeadLetterGroup.objects.filter(pk__in=keys.values(), state=GroupState.RESOLVED.value)
+    again.update(state=GroupState.REGRESSED.value)
     return keys
+
+
+def _group(example: DeadLetterDraft) -> DeadLetterGroup:
+    return DeadLetterGroup(
+        fingerprint=example.fingerprint,
+        source=example.source[:TEXT],
+        step=example.step,
+        category=example.category,
+        error_type=example.error_type[:TEXT],
+        message=normalise(failures.storable(example.message)),
+    )
 
 
 def forget_trends(*, keep_for: timedelta = timedelta(days=30)) -> int:

@@ -16,6 +16,7 @@ from engines.core import failures
 from engines.core.attempt import AttemptRecord
 from engines.core.errors import ConnectorError, TransactionException, error_text, headline
 from engines.core.outcome import Failure, Later, Success
+from engines.core.pacing import Portion
 from engines.transactions import LeasedTransaction, Settlement
 from engines.worker.database_retry import DatabaseRetry
 from ergon_site.access.database.calls import close_connection, short_transaction
@@ -76,6 +77,7 @@ class Completer:
         self._is_closing = self._is_hurried = False
         self._fault: Exception | None = None
         self._in_hand = 0
+        self._portion = Portion(MOST_AT_ONCE)
         self._retry = DatabaseRetry("settle", on_return=on_return)
         self.is_connected = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ergon-completer", daemon=True)
@@ -178,7 +180,7 @@ class Completer:
     def _settle(self, batch: list[Settlement]) -> None:
         self._in_hand = len(batch)
         try:
-            stale = self._retry.wait_out(lambda: self._write(batch))
+            stale = self._retry.wait_out(lambda: self._write_some(batch))
         except (DataError, IntegrityError, ValueError, TypeError) as error:
             self._settle_singly(batch, error)
             return
@@ -207,6 +209,15 @@ class Completer:
             telemetry.stale.add(1)
             log.warning("outcome_came_after_its_lease", transaction=leased.id)
         self._done([one.transaction for one in batch])
+
+    def _write_some(self, batch: list[Settlement]) -> list[LeasedTransaction]:
+        """Write the batch; after a try that took too long, only its beginning, and the rest waits again."""
+        size = self._portion.of(len(batch))
+        self._waiting.extendleft(reversed(batch[size:]))
+        del batch[size:]
+        self._in_hand = size
+        with self._retry.fitting(self._portion, size):
+            return self._write(batch)
 
     def _write(self, batch: list[Settlement]) -> list[LeasedTransaction]:
         """Ends, and beginnings of a wait; written twice, the second time changes nothing."""

@@ -3,8 +3,8 @@
 import math
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import structlog
@@ -12,6 +12,7 @@ from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, 
 
 from engines.conf import settings
 from engines.core.errors import headline
+from engines.core.pacing import Portion
 from ergon_site.access.database.calls import close_connection, time_limit
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
@@ -65,6 +66,19 @@ class DatabaseRetry:
                 return None
             wait = min(wait * 2, self._longest_wait)
         return value  # type: ignore[no-any-return]
+
+    @contextmanager
+    def fitting(self, portion: Portion, size: int) -> Iterator[None]:
+        """A part of a call that asks for so much at once: less, if it fails and has taken much of its time."""
+        asked_at = time.monotonic()
+        try:
+            yield
+        except (DatabaseError, InterfaceError):
+            if time.monotonic() - asked_at > self._limit / 2:
+                portion.was_too_much(size)
+            raise
+        if time.monotonic() - asked_at < self._limit / 4:
+            portion.was_quick()
 
     def try_once(self, call: Callable[[], T]) -> T | None:
         """The result of the call; None if the database did not answer, which counts as an outage."""

@@ -6,7 +6,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import IntegrityError
+from django.db import IntegrityError, connection
+from django.db.models import Sum
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from engines import dead_letters, pipelines, policies, transactions, workers
@@ -194,6 +196,21 @@ def test_the_same_failure_of_many_is_one_group() -> None:
     group = DeadLetterGroup.objects.get()
     assert (group.total, group.open_count, group.state) == (3, 3, "open")
     assert group.message == "order # of customer '…' was lost"
+
+
+def test_failures_of_many_kinds_are_counted_by_as_few_statements_as_those_of_two() -> None:
+    pipeline, statements = make_pipeline(), []
+    for words in ("ab", "cdefghijklmnopqrstuvwxyz"):
+        submit(pipeline, 2 * len(words))
+        batch = claim(pipeline, 2 * len(words))
+        failures = [Settlement(one, failed(f"no {words[n // 2]}")) for n, one in enumerate(batch)]
+        with CaptureQueriesContext(connection) as queries:
+            assert transactions.settle(failures) == []
+        statements.append(sum("engines_deadletter" in one["sql"] for one in queries.captured_queries))
+    assert statements[0] == statements[1]
+    groups = DeadLetterGroup.objects.annotate(in_hours=Sum("hours__count"))
+    assert {(one.total, one.open_count, one.in_hours, one.letters.count()) for one in groups} == {(2, 2, 2, 2)}
+    assert len(groups) == 26
 
 
 @pytest.mark.parametrize("message", ["a\x00b", "\ud800", "x" * 100_000])

@@ -426,7 +426,7 @@ def test_a_message_that_kills_its_worker_every_time_is_buried_and_its_neighbours
     assert (letter.uid, letter.error_type) == ("m3", "PoisonTransaction")
     assert letter.payload == {"id": "bad", "mark": str(mark), "kill": True}
     begun = Counter(name for name, _ in runs(mark))
-    assert 3 <= begun["bad"] <= 4
+    assert begun["bad"] in ({3, 4} if queue_type else {3})
     (message,) = dead_messages(address, pipeline.name)
     assert message.headers["ergon-error-type"] == "PoisonTransaction"
     assert Transaction.from_json(message.body).payload["id"] == "bad"

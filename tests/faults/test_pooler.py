@@ -126,7 +126,9 @@ def test_a_database_is_migrated_examined_and_maintained_through_a_pooler(pooled:
 
 
 def test_a_lone_transaction_is_found_behind_a_pooler_long_before_the_next_poll_of_its_loop(pooled: str) -> None:
-    pipeline = make_pipeline(policy=make_policy("patient", {"loop": {"empty_queue": {"backoff": 600}}}))
+    pipeline = make_pipeline(
+        policy=make_policy("patient", {"loop": {"empty_queue": {"backoff": 600, "backoff_cap": 3600}}})
+    )
     make_pipeline("paused", policy="patient")
     with consumer("orders", "paused", DATABASE_URL=pooled + DECLARED) as process:
         wait_until_started(process)
