@@ -3,17 +3,24 @@
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from django.apps import apps
 from django.conf import settings
 from django.core import serializers
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
+from django.db.utils import DEFAULT_DB_ALIAS
 from django.test import TransactionTestCase
+
+from ergon_site.access.database import calls
+from tests.processes import eventually
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _migrated: dict[str, list[dict[str, Any]]] = {}
 _rows: dict[str, list[tuple[Any, ...]]] = {}  # of each of these tables, as the migrations or the last refill left them
@@ -255,3 +262,25 @@ def refusing(table: str, action: str = "INSERT") -> Iterator[None]:
         with connection.cursor() as cursor:
             for statement in drop:
                 cursor.execute(statement)
+
+
+def answering_late(call: Callable[P, T], time: int = 1) -> Callable[P, T]:
+    """The call, of which one answer, by default the first, comes when the time limit around it is over.
+
+    As of a server that is slow or waits for its synchronous standby, or in a process that was frozen.
+    """
+    made: list[None] = []
+
+    def answer(*given: P.args, **options: P.kwargs) -> T:
+        answered = call(*given, **options)
+        made.append(None)
+        if len(made) == time:
+            eventually(_is_time_up, "the time limit is over")
+        return answered
+
+    return answer
+
+
+def _is_time_up() -> bool:
+    mine = connections[DEFAULT_DB_ALIAS]
+    return any(call.is_expired for call in list(calls._watcher._calls) if call.wrapper is mine)

@@ -66,7 +66,8 @@ class DatabaseConnector(PipelineConnector):
             return []
         self._heartbeat.poller.end(self.pipeline.pk)
         wanted = self._pace.wanted(size, done=self._done, now=time.monotonic())
-        batch = self._retry.wait_out(lambda: self._lease(wanted)) or []
+        batch: list[LeasedTransaction] = []
+        self._retry.wait_out(lambda: self._lease(wanted, batch))
         return self._heartbeat.hold(batch)
 
     def _shares_first_look(self) -> bool:
@@ -176,20 +177,24 @@ class DatabaseConnector(PipelineConnector):
         self._heartbeat.let_lapse(self.pipeline.pk)
         self._thread.shutdown(wait=False)
 
-    def _lease(self, count: int) -> list[LeasedTransaction]:
+    def _lease(self, count: int, batch: list[LeasedTransaction]) -> None:
+        """Claim into a batch: of a try that ends too late, and is repeated, the claims stand."""
+        if not batch:
+            self._claim(count, batch)
+        version = batch[0].lease.policy_version if batch else None
+        if version is not None and str(version) != self._in_force[1]:
+            self._set_policy(policies.of_version(version), str(version))
+
+    def _claim(self, count: int, batch: list[LeasedTransaction]) -> None:
         self._heartbeat.require_connections()
         every = self._in_force[0].loop.batch.oldest_first_every
         is_oldest_first = every is not None and (self._batches + 1) % every == 0
         count = self._portion.of(count)
         with self._retry.fitting(self._portion, count):
-            batch = transactions.claim(
+            batch += transactions.claim(
                 self.pipeline.pk, count, self._heartbeat.worker.pk, is_own=True, is_oldest_first=is_oldest_first
             )
         self._batches += bool(batch)
-        version = batch[0].lease.policy_version if batch else None
-        if version is not None and str(version) != self._in_force[1]:
-            self._set_policy(policies.of_version(version), str(version))
-        return batch
 
     async def _call_async(self, method: Callable[..., Any], *given: Any) -> Any:
         # Cancelled in mid-claim, the claim goes on: what it brings is given back.

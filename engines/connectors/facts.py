@@ -181,41 +181,58 @@ class FactsConnector(Connector):
         self.release(transactions)
 
     def _fetch(self, size: int) -> list[Transaction]:
+        batch: list[Transaction] = []
         try:
-            return self._retry.wait_out(lambda: self._read(size)) or []
+            while not batch and (read := self._retry.wait_out(lambda: self._read(size))) is not None:
+                found, started = read
+                batch = self._take_returned(size) or self._take(found, started)
+                if not found:
+                    break
+            if not batch and self._noted:
+                self._settle()  # the last dead letter is recorded
         except FactError as error:
             msg = f"the facts of {self._name!r} cannot be read: {error}"
             raise ConnectorError(msg) from error
+        return batch
 
-    def _read(self, size: int) -> list[Transaction]:
+    def _read(self, size: int) -> tuple[Sequence[reading.Found], dict[str, int]]:
+        """The next facts, and how often which were started: not taken yet, as a try that ends too late is repeated."""
         if not self._hold(reading.find_consumer(self._name)):
-            return []
+            return (), {}
         # Only now: somebody else may have moved the cursor between a look at it and the hold.
         consumer = reading.find_consumer(self._name)
         with self._lock:
             # Somebody else may have read on while the term was over.
             if self._position is None or consumer.cursor > self._position:
                 self._position = self._confirmed = consumer.cursor
-            returned = [self._returned.pop(offset) for offset in sorted(self._returned)[:size]]
-        if returned:
-            return returned
-        batch: dict[int, Transaction] = {}
-        while not batch and (found := reading.after(consumer.boundary, self._position, size)):
-            batch = {offset: self._transaction(offset, content) for offset, content in found}
-            # What has ended its workers again and again is not run. Where nobody keeps dead letters it runs once more.
-            for offset, starts in (consumer.started or {}).items():
-                if starts >= POISON and int(offset) in batch and self.on_dead is not None:
-                    self.on_dead(batch.pop(int(offset)), Failure(PoisonError(starts)))
-                    self._noted.add(int(offset))
+        found = () if self._returned else reading.after(consumer.boundary, self._position, size)
+        return found, consumer.started or {}
+
+    def _take_returned(self, size: int) -> list[Transaction]:
+        with self._lock:
+            return [self._returned.pop(offset) for offset in sorted(self._returned)[:size]]
+
+    def _take(self, found: Sequence[reading.Found], started: dict[str, int]) -> list[Transaction]:
+        """What is to be run of the facts that were found; those that have ended their workers too often are buried."""
+        batch = {offset: self._transaction(offset, content) for offset, content in found}
+        # Where nobody keeps dead letters it runs once more.
+        for offset, starts in started.items():
+            if starts >= POISON and int(offset) in batch and self.on_dead is not None:
+                self.on_dead(batch.pop(int(offset)), Failure(PoisonError(starts)))
+                self._noted.add(int(offset))
+        if found:
             with self._lock:
                 self._out |= batch
                 self._position = found[-1].offset
-        if not batch and self._noted:
-            self._settle()  # the last dead letter is recorded
         return list(batch.values())
 
     def _note_start(self, offset: int) -> None:
-        self._retry.wait_out(lambda: holding.note_start(reading.find_consumer(self._name), offset))
+        consumer = self._retry.wait_out(lambda: reading.find_consumer(self._name))
+        if consumer is None:
+            return
+        # Not counted by the try: one that ends too late is repeated.
+        starts = (consumer.started or {}).get(str(offset), 0) + 1
+        self._retry.wait_out(lambda: holding.note_start(consumer, offset, starts))
         self._noted.add(offset)
 
     def _transaction(self, offset: int, content: str) -> Transaction:
@@ -268,11 +285,12 @@ class FactsConnector(Connector):
             return True
         asked_at = now()
         is_kept = holding.keep(consumer, self._holder, term=self._term)
-        is_held = is_kept or holding.hold(consumer, self._holder, term=self._term)
         if not is_kept:  # somebody else may have had it, and let go of it
+            # Before it is taken: if the answer to that is lost, the next try finds it kept.
             self._forget()
             has_died = consumer.held_by not in {None, self._holder} or consumer.started is not None
-            self._suspect_until = consumer.cursor + SUSPECTS if is_held and has_died else -1
+            self._suspect_until = consumer.cursor + SUSPECTS if has_died else -1
+        is_held = is_kept or holding.hold(consumer, self._holder, term=self._term)
         if is_held:
             self._patient_until = None
         else:

@@ -179,8 +179,9 @@ class Completer:
 
     def _settle(self, batch: list[Settlement]) -> None:
         self._in_hand = len(batch)
+        written: set[int] = set()
         try:
-            stale = self._retry.wait_out(lambda: self._write_some(batch))
+            stale = self._retry.wait_out(lambda: self._write_some(batch, written))
         except (DataError, IntegrityError, ValueError, TypeError) as error:
             self._settle_singly(batch, error)
             return
@@ -210,14 +211,23 @@ class Completer:
             log.warning("outcome_came_after_its_lease", transaction=leased.id)
         self._done([one.transaction for one in batch])
 
-    def _write_some(self, batch: list[Settlement]) -> list[LeasedTransaction]:
-        """Write the batch; after a try that took too long, only its beginning, and the rest waits again."""
-        size = self._portion.of(len(batch))
-        self._waiting.extendleft(reversed(batch[size:]))
-        del batch[size:]
-        self._in_hand = size
+    def _write_some(self, batch: list[Settlement], written: set[int]) -> list[LeasedTransaction]:
+        """Write outcomes, but for those that a try has written whose answer came too late; those whose lease was lost.
+
+        After a try that took too long only the first are written, and the others wait again.
+        """
+        unwritten = [one for one in batch if one.transaction.lease.id not in written]
+        size = self._portion.of(len(unwritten))
+        if size < len(unwritten):
+            self._waiting.extendleft(reversed(unwritten[size:]))
+            del unwritten[size:]
+            batch[:] = [one for one in batch if one.transaction.lease.id in written] + unwritten
+            self._in_hand = len(batch)
         with self._retry.fitting(self._portion, size):
-            return self._write(batch)
+            stale = self._write(unwritten)
+        lost = {one.lease.id for one in stale}
+        written |= {one.transaction.lease.id for one in unwritten} - lost
+        return stale
 
     def _write(self, batch: list[Settlement]) -> list[LeasedTransaction]:
         """Ends, and beginnings of a wait; written twice, the second time changes nothing."""

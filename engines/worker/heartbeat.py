@@ -246,8 +246,12 @@ class Heartbeat:
         for _ in range(len(waiting)):
             pipeline_id, duration = waiting.popleft()
             durations[pipeline_id].append(duration)
-        for pipeline_id, some in durations.items():
-            transactions.count_durations(pipeline_id, some)
+        try:
+            for pipeline_id in list(durations):
+                transactions.count_durations(pipeline_id, durations[pipeline_id])
+                del durations[pipeline_id]
+        finally:  # what the database did not take is counted the next time
+            waiting.extendleft((pipeline_id, one) for pipeline_id, some in durations.items() for one in some)
 
     def _note_attempts(self) -> None:
         """Record the attempts of running transactions before they end."""

@@ -50,10 +50,10 @@ def let_go(row: Boundary | Consumer, holder: str) -> None:
 
 @retry_conflicts
 @short_transaction()
-def note_start(consumer: Consumer, offset: int) -> None:
-    """Write down that a fact is begun once more: what kills its process every time is known by that."""
+def note_start(consumer: Consumer, offset: int, starts: int) -> None:
+    """Write down that a fact is begun for so many times now: what kills its process every time is known by that."""
     started = _started(consumer)
-    started[str(offset)] = started.get(str(offset), 0) + 1
+    started[str(offset)] = max(started.get(str(offset), 0), starts)
     Consumer.objects.filter(pk=consumer.pk).update(started=started)
 
 

@@ -16,14 +16,17 @@ from engines import Transaction, pipelines, policies, transactions
 from engines.connectors.database import DatabaseConnector
 from engines.core import histogram
 from engines.core.errors import UnrunnableError
+from engines.core.outcome import Success
 from engines.core.states import State
 from engines.executors.pool import Pools
 from engines.models import Attempt, DeadLetter, Durations, Pipeline, TransactionRecord, Worker
 from engines.reads import explain
 from engines.worker.completer import PLENTY
+from engines.worker.database_retry import DatabaseRetry
 from engines.worker.heartbeat import Heartbeat
 from engines.worker.pipeline import Options, PipelineRunner
 from engines.worker.process import WorkerProcess
+from tests.database import answering_late
 from tests.durable_transactions import make_policy, states, submit
 from tests.factories import make_pipeline
 from tests.processes import LIMIT
@@ -129,6 +132,41 @@ def test_a_batch_of_the_oldest_goes_by_age_alone_and_by_the_number_of_the_batch(
         batches = [[one.id for one in connector.fetch_transactions(2)] for _ in range(4)]
         connector.close()
     assert batches == [["c", "d"], ["e", "b"], ["a"], []]
+
+
+# A server that answers a moment too late, of all statements this one, is nothing that a test could order.
+@pytest.mark.postgresql
+def test_what_a_try_has_claimed_too_late_is_run_by_this_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = make_pipeline()
+    ids = submit(pipeline, 3)
+    with Heartbeat([pipeline.name]) as heartbeat:
+        connector = DatabaseConnector(pipeline, heartbeat)
+        connector._retry = DatabaseRetry("claim", limit=0.1, borrow=heartbeat.connections.borrow)
+        monkeypatch.setattr(transactions, "claim", answering_late(transactions.claim))
+        batch = connector.fetch_transactions(3)
+        assert [one.id for one in batch] == ids
+        assert [connector.begin(one) for one in batch] == [True] * 3
+        connector.release(batch)
+        connector.close()
+
+
+@pytest.mark.postgresql
+def test_outcomes_that_were_written_too_late_count_as_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = make_pipeline()
+    ids = submit(pipeline, 3)
+    with Heartbeat([pipeline.name]) as heartbeat:
+        connector = DatabaseConnector(pipeline, heartbeat)
+        heartbeat.completer._retry = DatabaseRetry("settle", limit=0.1)
+        first, *others = connector.fetch_transactions(3)
+        monkeypatch.setattr(transactions, "settle", answering_late(transactions.settle))
+        TransactionRecord.objects.filter(uid=first.id).update(fencing_token=9)  # another worker has it
+        for one in (first, *others):
+            connector.acknowledge(one, Success(None))
+        connector.flush()
+        counts = heartbeat.completer.counts[pipeline.pk]
+        connector.close()
+    assert (counts.succeeded, counts.stale) == (2, 1)
+    assert states(*ids) == ["running", "succeeded", "succeeded"]
 
 
 def test_handlers_that_an_author_wrote_are_recorded_too() -> None:

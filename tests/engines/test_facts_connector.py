@@ -9,19 +9,22 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.db.models.functions import Now
 
 from engines import Transaction, transactions
 from engines.connectors import facts as facts_connector
 from engines.connectors.facts import FactsConnector
-from engines.core.errors import ConnectorError
-from engines.core.outcome import Success
+from engines.core.errors import POISON, ConnectorError
+from engines.core.outcome import Failure, Success
 from engines.models import DeadLetter, Pipeline
+from engines.worker.database_retry import DatabaseRetry
 from engines.worker.pipeline import Options
 from engines.worker.process import WorkerProcess
 from facts import ledger, provisioning
 from facts.ledger import holding, reading
 from facts.models import Consumer, Fact
+from tests.database import answering_late
 from tests.durable_transactions import consume, consumer, make_policy, wait_until_started
 from tests.engines.test_broker_pipelines import ended
 from tests.engines.test_database_connector import wait_for
@@ -94,6 +97,97 @@ def test_a_hold_that_was_confirmed_too_late_to_be_trusted_is_asked_for_again(mon
     connector.flush()
     assert cursor() == 0
     connector.close()
+
+
+@pytest.fixture
+def hasty(connector: FactsConnector) -> FactsConnector:
+    """One whose tries end after a moment."""
+    connector._retry = DatabaseRetry("read facts", limit=0.1)
+    connector._heart = threading.Thread()  # nobody else asks
+    return connector
+
+
+# A server that answers a moment too late, of all statements this one, is nothing that a test could order.
+@pytest.mark.postgresql
+def test_facts_that_a_try_has_read_too_late_are_read_again(
+    hasty: FactsConnector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(1, 2, 3)
+    monkeypatch.setattr(reading, "after", answering_late(reading.after))
+    batch = hasty.fetch_transactions(3)
+    assert [one.metadata["offset"] for one in batch] == [0, 1, 2]
+    for one in batch:
+        assert hasty.begin(one)
+        assert hasty.acknowledge(one, DONE)
+    hasty.flush()
+    assert cursor() == 2
+
+
+@pytest.mark.postgresql
+def test_facts_that_were_given_back_are_given_again_although_a_try_came_too_late(
+    hasty: FactsConnector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(1, 2, 3)
+    batch = hasty.fetch_transactions(2)
+    hasty.release(batch)
+    monkeypatch.setattr(reading, "find_consumer", answering_late(reading.find_consumer, time=2))
+    assert hasty.fetch_transactions(2) == batch
+
+
+@pytest.mark.postgresql
+def test_a_dead_letter_that_takes_long_keeps_no_other_fact_from_being_run(hasty: FactsConnector) -> None:
+    append(1, 2, 3)
+    Consumer.objects.update(started={"1": POISON})
+    buried = []
+
+    def bury(transaction: Transaction, _: Failure) -> None:
+        buried.append(transaction.metadata["offset"])
+        time.sleep(1)  # longer than a try may take
+
+    hasty.on_dead = bury
+    batch = hasty.fetch_transactions(3)
+    assert ([one.metadata["offset"] for one in batch], buried) == ([0, 2], [1])
+    for one in batch:
+        hasty.acknowledge(one, DONE)
+    hasty.flush()
+    assert (cursor(), Consumer.objects.get().started) == (2, None)
+
+
+@pytest.mark.postgresql
+def test_a_start_whose_note_is_confirmed_too_late_counts_once(
+    hasty: FactsConnector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(1)
+    Consumer.objects.update(started={"0": 1})  # by a process that has died since
+    [transaction] = hasty.fetch_transactions(1)
+    monkeypatch.setattr(holding, "note_start", answering_late(holding.note_start))
+    assert hasty.begin(transaction)
+    assert Consumer.objects.get().started == {"0": 2}
+
+
+def test_a_hold_whose_answer_was_lost_is_a_new_one(connector: FactsConnector, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(1, 2)
+    before = connector.fetch_transactions(2)
+    take_hold, is_lost = holding.hold, threading.Event()
+
+    def hold_and_lose_connection(*given: Any, term: timedelta) -> bool:
+        is_held = take_hold(*given, term=term)
+        if not is_lost.is_set():
+            is_lost.set()
+            msg = "the connection was lost before the server's answer came"
+            raise OperationalError(msg)
+        return is_held
+
+    row = Consumer.objects.get()
+    Consumer.objects.update(held_until=Now() - timedelta(seconds=1))
+    assert holding.hold(row, "another")  # which may have begun what was read
+    Consumer.objects.update(held_until=Now() - timedelta(seconds=1))
+    monkeypatch.setattr(holding, "hold", hold_and_lose_connection)
+    connector._held_at = None  # as after a third of the term
+    after = connector.fetch_transactions(2)
+    assert is_lost.is_set()
+    assert [connector.begin(one) for one in (*before, *after)] == [False, False, True, True]
+    assert Consumer.objects.get().started == {"0": 1, "1": 1}
 
 
 def test_a_fact_is_confirmed_once_all_before_it_have_ended(connector: FactsConnector) -> None:

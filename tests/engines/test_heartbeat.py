@@ -5,20 +5,23 @@ import json
 import sys
 import threading
 import time
+from collections import deque
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import structlog
 from django.core.management.base import OutputWrapper
-from django.db import IntegrityError, OperationalError, connection, transaction
+from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
 from psycopg.errors import DeadlockDetected
 
 from engines import transactions, workers
 from engines.connectors.database import DatabaseConnector
+from engines.core import histogram
 from engines.core.outcome import Later, Success
 from engines.core.pacing import GLANCE
-from engines.models import Worker
+from engines.models import Durations, Worker
 from engines.transactions import LeasedTransaction, Settlement
 from engines.transactions.statements import statements
 from engines.transactions.statements.postgresql import BURST, CHANNEL
@@ -26,6 +29,7 @@ from engines.worker.heartbeat import Heartbeat
 from engines.worker.notifier import Notifier
 from engines.worker.poller import Poller
 from engines.worker.supervisor import Supervisor
+from tests.database import refusing
 from tests.durable_transactions import claim, count, failed, states, submit
 from tests.engines.test_database_connector import wait_for
 from tests.factories import make_pipeline
@@ -52,6 +56,18 @@ def test_a_heart_beats_on_whatever_fails_and_says_so_once(error: Exception) -> N
         wait_for(lambda: Worker.objects.get().heartbeat_at > before)
     said = [log for log in logs if log["event"] == "heartbeat_failed"]
     assert [(log["to"], log["error"]) for log in said] == [("fail", "a fault in an errand")]
+
+
+def test_durations_that_the_database_refuses_are_counted_later() -> None:
+    pipeline = make_pipeline()
+    heartbeat: Any = Heartbeat([pipeline.name])
+    heartbeat.completer = SimpleNamespace(durations=deque([(pipeline.pk, 0.1), (pipeline.pk, 0.2)]))
+    with refusing("engines_durations"), pytest.raises(DatabaseError):
+        heartbeat._count_durations()
+    for _ in range(2):  # the second time there are none
+        heartbeat._count_durations()
+    mine = Durations.objects.filter(pipeline_id=pipeline.pk)
+    assert sum(sum(row) for row in mine.values_list(*histogram.COLUMNS)) == 2
 
 
 def test_a_renewal_that_loses_a_conflict_is_repeated_for_every_lease(monkeypatch: pytest.MonkeyPatch) -> None:
