@@ -4,6 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from django.db import DatabaseError, InterfaceError
@@ -12,6 +13,7 @@ from engines import pipelines, policies, telemetry, transactions
 from engines.connectors.base import OnArrival, OnLost
 from engines.connectors.pipeline import Adjust, PipelineConnector
 from engines.core.attempt import AttemptRecord
+from engines.core.errors import UnreachableError
 from engines.core.lifecycle import Resumed
 from engines.core.outcome import Later, Outcome
 from engines.core.pacing import Portion, Prefetch
@@ -120,10 +122,15 @@ class DatabaseConnector(PipelineConnector):
         leases = [one.lease for one in batch if not one.lease.is_lost]
         for lease in leases:
             lease.is_settling = True
-        released = self._retry.wait_out(lambda: transactions.release(leases))
-        if released is not None:
-            self._heartbeat.drop(batch)
+        try:
+            released = self._retry.wait_out(lambda: transactions.release(leases))
+            if released is None:
+                self._heartbeat.unreturned += len(leases)
+                msg = f"the database does not answer: {len(leases):,} transactions run again when their leases expire"
+                raise UnreachableError(msg)
             self.given_back += released
+        finally:
+            self._heartbeat.drop(batch)  # nobody here runs them any more: what was not taken back lapses
 
     def count(self) -> int:
         return self._retry.try_once(lambda: depth.count(self.pipeline.pk, cap=DEPTH_CAP)) or 0
@@ -174,6 +181,7 @@ class DatabaseConnector(PipelineConnector):
         self._retry.give_up()
 
     def close(self) -> None:
+        self._retry.give_up()
         self._heartbeat.let_lapse(self.pipeline.pk)
         self._thread.shutdown(wait=False)
 
@@ -197,18 +205,19 @@ class DatabaseConnector(PipelineConnector):
         self._batches += bool(batch)
 
     async def _call_async(self, method: Callable[..., Any], *given: Any) -> Any:
-        # Cancelled in mid-claim, the claim goes on: what it brings is given back.
         while (future := self._thread.submit_or_none(method, *given)) is None:  # noqa: ASYNC110 (nobody tells of one)
             await asyncio.sleep(TRY_AGAIN)
         try:
             return await asyncio.shield(asyncio.wrap_future(future))
         except asyncio.CancelledError:
-            future.add_done_callback(self._give_back)
+            # A claim goes on, maybe beyond `close`. The same thread then gives back what it brings.
+            with suppress(RuntimeError):  # closed before: no claim is under way
+                self._thread.submit(self._give_back, future)
             raise
 
     def _give_back(self, future: "Future[Any]") -> None:
         if future.exception() is None and isinstance(future.result(), list) and future.result():
-            self._thread.submit(self.release, future.result())
+            self.release(self._counted(future.result()))
 
 
 def _leased(transaction: Transaction) -> LeasedTransaction:

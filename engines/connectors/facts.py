@@ -151,7 +151,7 @@ class FactsConnector(Connector):
         self._retry.give_up()
 
     def close(self) -> None:
-        self._is_interrupted.set()
+        self.interrupt()
         self._is_over.set()
         self._thread.submit(self._leave)
 

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
 import structlog
 from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, ProgrammingError
@@ -13,15 +13,20 @@ from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, 
 from engines.conf import settings
 from engines.core.errors import headline
 from engines.core.pacing import Portion
-from ergon_site.access.database.calls import close_connection, time_limit
+from ergon_site.access.database.calls import DatabaseTimeoutError, close_connection, time_limit
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 # The statement's own fault: waiting does not help.
 FAULTS = (DataError, IntegrityError, ProgrammingError)
-NO_ANSWER: Any = object()
 
 T = TypeVar("T")
 log = structlog.get_logger("ergon.database")
+
+
+class NoAnswer(NamedTuple):
+    """The result of a try that failed: maybe only because the server had closed a connection that nobody used."""
+
+    is_stale: bool
 
 
 class DatabaseRetry:
@@ -59,13 +64,13 @@ class DatabaseRetry:
         return 0.0 if self.is_out else time.monotonic() - self._answering_since
 
     def wait_out(self, call: Callable[[], T]) -> T | None:
-        """The result of the call once the database answers; None after `give_up`."""
+        """The result of the call once the database answers; None after `give_up`, but not for a stale connection."""
         wait = FIRST_WAIT
-        while (value := self._tried(call)) is NO_ANSWER:
-            if self._given_up.wait(wait):
+        while isinstance(value := self._tried(call), NoAnswer):
+            if self._given_up.wait(wait) and not value.is_stale:
                 return None
             wait = min(wait * 2, self._longest_wait)
-        return value  # type: ignore[no-any-return]
+        return value
 
     @contextmanager
     def fitting(self, portion: Portion, size: int) -> Iterator[None]:
@@ -83,14 +88,14 @@ class DatabaseRetry:
     def try_once(self, call: Callable[[], T]) -> T | None:
         """The result of the call; None if the database did not answer, which counts as an outage."""
         value = self._tried(call)
-        return None if value is NO_ANSWER else value
+        return None if isinstance(value, NoAnswer) else value
 
-    def _tried(self, call: Callable[[], Any]) -> Any:
-        """The result of the call, or `NO_ANSWER`."""
+    def _tried(self, call: Callable[[], T]) -> T | NoAnswer:
         asked_at = time.monotonic()
         with self._borrow():
+            limit = time_limit(self._limit)
             try:
-                with time_limit(self._limit):
+                with limit:
                     value = call()
             except FAULTS:
                 raise
@@ -103,7 +108,7 @@ class DatabaseRetry:
                     self._said = headline(error)
                     hint = "retrying until the database answers and accepts writes"
                     log.error("database_refuses", to=self._what, error=self._said, hint=hint)  # noqa: TRY400 (expected)
-                return NO_ANSWER
+                return NoAnswer(is_stale=limit.was_connected and not isinstance(error, DatabaseTimeoutError))
         if time.monotonic() - asked_at > self._slow:
             self._answering_since = time.monotonic()
         if self.is_out:

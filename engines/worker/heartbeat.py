@@ -49,6 +49,8 @@ class Heartbeat:
         self.has_many_pipelines = len(self._pipelines) > 1
         self._abandoned, self._executors, self._is_wanted = abandoned, executors, is_wanted
         self._held: dict[int, LeasedTransaction] = {}
+        # Could not be given back; in flight until the database answers.
+        self.unreturned = 0
         # Leases that were held when the database came back from its last outage.
         self._outlasting: frozenset[tuple[int, int]] = frozenset()
         self._renewing = threading.Lock()
@@ -128,7 +130,7 @@ class Heartbeat:
 
     @property
     def in_flight(self) -> int:
-        return len(self._held) + sum(count() for count in self.elsewhere)
+        return len(self._held) + self.unreturned + sum(count() for count in self.elsewhere)
 
     @property
     def is_cut_off(self) -> bool:
@@ -271,6 +273,7 @@ class Heartbeat:
             is_stopping=self.is_stopping,
             executors=self._executors(),
         )
+        self.unreturned = 0
         workers.notice_the_dead()
 
     def _renew_leases(self) -> None:

@@ -1,5 +1,6 @@
 """Durable transactions through all four engines: every attempt recorded, policies live, nothing idle, nothing lost."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.utils import timezone
 
 from engines import Transaction, pipelines, policies, transactions
 from engines.connectors.database import DatabaseConnector
 from engines.core import histogram
-from engines.core.errors import UnrunnableError
+from engines.core.errors import UnreachableError, UnrunnableError
 from engines.core.outcome import Success
 from engines.core.states import State
 from engines.executors.pool import Pools
@@ -26,7 +28,8 @@ from engines.worker.database_retry import DatabaseRetry
 from engines.worker.heartbeat import Heartbeat
 from engines.worker.pipeline import Options, PipelineRunner
 from engines.worker.process import WorkerProcess
-from tests.database import answering_late
+from engines.worker.shared_limit import SharedLimit
+from tests.database import NO_SPACE, answering_late, refusing
 from tests.durable_transactions import make_policy, states, submit
 from tests.factories import make_pipeline
 from tests.processes import LIMIT
@@ -352,6 +355,56 @@ def test_cutting_gives_back_what_runs_without_burning_an_attempt(task: str) -> N
         wait_for(lambda: not worker.is_running, seconds=25)
     record = transactions.find(uid)
     assert (record.word, record.attempts) == ("pending", 0)
+
+
+def test_what_is_claimed_after_the_end_of_an_async_loop_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = make_pipeline(policy=make_policy())
+    ids = submit(pipeline, 3)
+    claim, is_asked, is_over = transactions.claim, threading.Event(), threading.Event()
+
+    # A spy that is slow: the loop is over before the database answers.
+    def claim_late(*given: Any, **options: Any) -> Any:
+        is_asked.set()
+        assert is_over.wait(LIMIT)
+        return claim(*given, **options)
+
+    async def fetch_and_end(connector: DatabaseConnector) -> None:
+        fetching = asyncio.ensure_future(connector.fetch_transactions_async(10))
+        await asyncio.to_thread(is_asked.wait, LIMIT)
+        fetching.cancel()
+        await asyncio.wait({fetching})
+
+    monkeypatch.setattr(transactions, "claim", claim_late)
+    with Heartbeat([pipeline.name]) as heartbeat:
+        shared = SharedLimit()
+        connector = DatabaseConnector(pipeline, heartbeat, shared=shared)
+        asyncio.run(fetch_and_end(connector))
+        connector.close()
+        is_over.set()
+        wait_for(lambda: connector.given_back == 3)
+        wait_for(lambda: heartbeat.in_flight == 0)
+        assert shared.left(3) == 3
+    assert set(states(*ids)) == {"pending"}
+
+
+def test_what_could_not_be_given_back_is_in_flight_until_the_database_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = make_pipeline(policy=make_policy())
+    submit(pipeline, 3)
+
+    def refuse(_: Any) -> int:
+        raise OperationalError(NO_SPACE)
+
+    with Heartbeat([pipeline.name]) as heartbeat:
+        connector = DatabaseConnector(pipeline, heartbeat)
+        batch = connector.fetch_transactions(10)
+        connector.interrupt()
+        monkeypatch.setattr(transactions, "release", refuse)  # while the heart cannot beat, for another reason
+        with refusing("engines_worker", "UPDATE"):
+            with pytest.raises(UnreachableError, match="3 transactions run again when their leases expire"):
+                connector.release(batch)
+            assert heartbeat.in_flight == 3
+        wait_for(lambda: heartbeat.in_flight == 0)
+    assert TransactionRecord.objects.filter(state=State.RUNNING.value).count() == 3
 
 
 def test_a_limit_counts_what_starts() -> None:

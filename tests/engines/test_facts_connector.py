@@ -24,7 +24,7 @@ from engines.worker.process import WorkerProcess
 from facts import ledger, provisioning
 from facts.ledger import holding, reading
 from facts.models import Consumer, Fact
-from tests.database import answering_late
+from tests.database import answering_late, refusing
 from tests.durable_transactions import consume, consumer, make_policy, wait_until_started
 from tests.engines.test_broker_pipelines import ended
 from tests.engines.test_database_connector import wait_for
@@ -340,6 +340,16 @@ def test_facts_of_a_consumer_that_is_killed_are_run_by_the_next(tmp_path: Any) -
     assert set(seen) == set(range(40))
     assert cursor() == 39
     assert all(seen.count(number) == 1 for number in range(confirmed + 1))
+
+
+@pytest.mark.parametrize("task", ["tests.act_on_fact", "tests.act_on_fact_async"])
+def test_a_reader_whose_time_is_up_ends_although_the_database_takes_no_hold(task: str) -> None:
+    make_pipeline("erp", task, connector="facts", policy=make_policy())
+    append({"n": 1})
+    with refusing(Consumer._meta.db_table, "UPDATE"):
+        run = consume("erp", "--timeout", "2")
+    assert run.code == 0, run.errors
+    assert cursor() == -1
 
 
 def test_a_producer_appends_facts_and_a_refusal_has_its_dead_letter() -> None:

@@ -1,5 +1,6 @@
 """What consumers survive of their database: gone and back, read-only, and a host whose clock is wrong."""
 
+import json
 import shutil
 import signal
 import subprocess
@@ -13,14 +14,19 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from engines import transactions
 from engines.models import Attempt, TransactionRecord
 from ergon_site import embedded
-from tests.durable_transactions import consume, consumer, make_policy, states, submit, wait_until_started
+from tests.commands import hear
+from tests.database import refusing
+from tests.durable_transactions import consume, consumer, count, make_policy, states, submit, wait_until_started
 from tests.factories import make_pipeline
 from tests.processes import LIMIT, eventually, manage, wrong_clock
+
+RUNNING = 1
+CONSUMERS = ["tests.act", "tests.act_async"]
 
 
 @pytest.fixture
@@ -134,6 +140,75 @@ def test_a_database_that_takes_no_writes_is_said_clearly_and_waited_for() -> Non
     assert process.returncode == 0, errors
     assert "read-only transaction" in errors
     assert errors.count("database_refuses") <= 12
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("task", CONSUMERS)
+def test_what_a_pipeline_claims_after_its_end_is_given_back_while_others_of_its_process_go_on(task: str) -> None:
+    brief = make_pipeline("brief", task, policy=make_policy("brief", {"loop": {"timeout": 3.0}}))
+    other = make_pipeline("other", task, policy=make_policy())
+    ids = submit(brief, 5)
+    patient = {"ERGON_DATABASE_TIMEOUT": "600", "ERGON_LEASE_SECONDS": "30"}
+    with consumer("brief", "other", **patient) as first:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("LOCK TABLE engines_transactionrecord IN EXCLUSIVE MODE")  # a look gets through, no claim
+            wait_until_started(first)
+            hear(first, "the pipeline 'brief' has ended by its policy's loop.timeout")
+        with consumer("brief", "--timeout", "3600"):
+            eventually(lambda: set(states(*ids)) == {"succeeded"}, "another worker has done everything")
+        good = submit(other)
+        eventually(lambda: states(*good) == ["succeeded"], "the first one goes on")
+    assert set(TransactionRecord.objects.values_list("rescues", flat=True)) == {0}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("task", CONSUMERS)
+def test_a_worker_whose_time_is_up_ends_although_the_database_takes_no_claim(task: str) -> None:
+    pipeline = make_pipeline(task=task, policy=make_policy())
+    ids = submit(pipeline, 5)
+    with refusing("engines_transactionrecord", "UPDATE"):
+        run = consume("orders", "--timeout", "2")
+    assert run.code == 0, run.errors
+    assert set(states(*ids)) == {"pending"}
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("task", CONSUMERS)
+def test_a_worker_that_is_stopped_gives_back_its_reserve_on_new_connections(task: str) -> None:
+    pipeline = make_pipeline(task=task, policy=make_policy())
+    ids = submit(pipeline, 20, sleep=3600)
+    with consumer("orders", "--grace", "0.5", ERGON_LEASE_SECONDS="30") as process:
+        wait_until_started(process)
+        eventually(lambda: count(RUNNING) >= 10, "it has a reserve")
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == 3, errors
+    assert set(states(*ids)) == {"pending"}
+    assert set(TransactionRecord.objects.values_list("attempts", "rescues")) == {(0, 0)}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("task", CONSUMERS)
+def test_a_worker_that_is_stopped_and_can_give_nothing_back_ends_with_69(task: str) -> None:
+    """Also if its leases can still be renewed."""
+    submit(make_pipeline(task=task, policy=make_policy()), 20, sleep=3600)
+    with consumer("orders", "--grace", "0.5", ERGON_LEASE_SECONDS="30") as process:
+        wait_until_started(process)
+        eventually(lambda: count(RUNNING) >= 10, "it has a reserve")
+        held = count(RUNNING)
+        with refusing("engines_transactionrecord", "UPDATE OF state"):
+            process.send_signal(signal.SIGTERM)
+            output, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == 69, errors
+    assert f"{held} transactions run again when their leases expire" in errors
+    assert json.loads(output.splitlines()[-1])["given_back"] == 0
 
 
 @pytest.mark.postgresql
