@@ -25,6 +25,7 @@ from engines.transactions.errors import (
 )
 from engines.transactions.statements import statements
 from ergon_site.access.core.texts import is_storable
+from ergon_site.access.database import standbys
 from ergon_site.access.database.calls import retry_conflicts, time_limit
 
 ROUND_TRIP = 1000
@@ -166,7 +167,10 @@ def _submit(pipeline: str, batch: Batch, meanwhile: Callable[[], Any] | None) ->
     new = statements().insert(pipeline, batch.document, count, is_plain=is_plain, meanwhile=meanwhile)
     if new is None:
         return [Submitted(uid, _NEW, is_new=True) for uid in batch.ids]
-    return list(_with_known(pipeline, batch, new))
+    submitted = list(_with_known(pipeline, batch, new))
+    if not new:
+        standbys.wait_as_writer()
+    return submitted
 
 
 def _given(draft: Draft) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from django.db import DatabaseError, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
+from ergon_site.access.database import standbys
 from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.models import IdempotentRequest
 
@@ -98,6 +99,8 @@ def _begin(asked: Asked, token: str) -> IdempotentRequest:
         crashed = known.filter(token=request.token, status=None, started_at__lt=Now() - CRASHED_AFTER)
         if not crashed.update(token=token, started_at=Now()):
             raise InFlightError
+    if request.status is not None:
+        standbys.wait_as_writer()
     return request
 
 

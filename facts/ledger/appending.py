@@ -169,6 +169,7 @@ def _write_known(boundary_id: int, entries: Sequence[Entry]) -> list[Result]:
         for offset, entry in new
     )
     references.keep(boundary_id, new, artifacts)
+    # Also if nothing is new: a duplicate is confirmed, and without a write the commit waits for no standby.
     Boundary.objects.filter(pk=boundary_id).update(next_offset=boundary.next_offset, stored_bytes=boundary.stored_bytes)
     return results
 

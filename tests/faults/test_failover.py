@@ -261,6 +261,91 @@ def test_a_failure_whose_dead_letter_waits_for_a_replica_has_one_and_is_acknowle
     assert letters == [("m", 1, 1, 1)]
 
 
+DO_ALL = """
+from django.db import transaction
+from engines import transactions
+from engines.conf import settings
+from engines.transactions import Draft
+from ergon_site.access import idempotency
+from ergon_site.access.database.calls import DatabaseTimeoutError, time_limit
+from ergon_site.access.models import ApiClient
+from facts import ledger
+from tests.facts.drafts import draft
+
+def submit_in_own_transaction():
+    with time_limit(settings().database_timeout), transaction.atomic():
+        return transactions.submit("orders", 1, id="one").is_new
+
+def submit_together():
+    with time_limit(settings().database_timeout):
+        return transactions.submit_together([("orders", Draft(1, **one))])[0].is_new
+
+def answer_request():
+    with time_limit(settings().database_timeout):
+        asked = idempotency.Asked(client_id=ApiClient.objects.get().pk, key="key", digest="digest")
+        return not idempotency.answer(asked, lambda: idempotency.Answer(status=200, body={})).is_repeated
+
+def append():
+    with time_limit(settings().database_timeout):
+        return not ledger.append_many([draft(1)])[0].is_duplicate
+
+one = {"id": "one", "dedupe_key": "key"}
+acts = {
+    "submit": lambda: transactions.submit("orders", 1, **one).is_new,
+    "by key": lambda: transactions.submit("orders", 1, dedupe_key="key").is_new,
+    "many": lambda: transactions.submit_many("orders", [Draft(1, **one), Draft(1, **one)])[0].is_new,
+    "together": submit_together,
+    "own": submit_in_own_transaction,
+    "request": answer_request,
+    "fact": append,
+}
+for name, act in acts.items():
+    try:
+        print(name, "new" if act() else "known")
+    except DatabaseTimeoutError:
+        print(name, "unknown")
+"""
+# What does not wait for a replica is there as after a wait that was broken off.
+NOT_WAITING = """
+from django.db import connection
+with connection.cursor() as cursor:
+    cursor.execute("SET synchronous_commit = local")
+"""
+FOR_REQUESTS_AND_FACTS = """
+from ergon_site.access.models import ApiClient
+from tests.facts.drafts import make_boundary
+make_boundary()
+ApiClient.objects.create(name="one", created_by="tests")
+"""
+ACTS = ["submit", "by key", "many", "together", "own", "request", "fact"]
+
+
+@pytest.mark.once
+def test_what_is_repeated_is_not_confirmed_before_a_synchronous_replica_has_it(folder: Path) -> None:
+    """Whoever repeats what was not confirmed in time finds it there, and may lose it all the same."""
+
+    def answers(before: str = "", **options: str) -> list[str]:
+        done = manage("shell", "-v0", "-c", before + DO_ALL, DATABASE_URL=servers.primary, **options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    with pair(folder) as servers:
+        prepared = manage("shell", "-v0", "-c", FOR_REQUESTS_AND_FACTS, DATABASE_URL=servers.primary)
+        assert prepared.returncode == 0, prepared.stderr
+        servers.make_synchronous()
+        servers.stop_sending()
+        try:
+            first = answers(NOT_WAITING)
+            while_it_lags = answers(ERGON_DATABASE_TIMEOUT="1")
+        finally:
+            servers.go_on_sending()
+        again = answers()
+    new = ["submit", "request", "fact"]
+    assert first == [f"{act} {'new' if act in new else 'known'}" for act in ACTS]
+    assert while_it_lags == [f"{act} unknown" for act in ACTS]
+    assert again == [f"{act} known" for act in ACTS]
+
+
 @pytest.mark.once
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["asynchronous", "synchronous"])
