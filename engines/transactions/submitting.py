@@ -95,10 +95,15 @@ def submit_many(pipeline: str, drafts: Iterable[Draft | Mapping[str, Any]]) -> l
     return submitted
 
 
-@retry_conflicts
-@transaction.atomic
 def submit_together(entries: Sequence[tuple[str, Draft]]) -> list[Submitted]:
     """Keep transactions of several pipelines, all or none; the answers are in the order of the entries."""
+    with time_limit(settings().database_timeout):
+        return _submit_together(entries)
+
+
+@retry_conflicts
+@transaction.atomic
+def _submit_together(entries: Sequence[tuple[str, Draft]]) -> list[Submitted]:
     places: dict[str, list[int]] = {}
     for index, (pipeline, _) in enumerate(entries):
         places.setdefault(pipeline, []).append(index)

@@ -276,10 +276,6 @@ def submit_in_own_transaction():
     with time_limit(settings().database_timeout), transaction.atomic():
         return transactions.submit("orders", 1, id="one").is_new
 
-def submit_together():
-    with time_limit(settings().database_timeout):
-        return transactions.submit_together([("orders", Draft(1, **one))])[0].is_new
-
 def answer_request():
     with time_limit(settings().database_timeout):
         asked = idempotency.Asked(client_id=ApiClient.objects.get().pk, key="key", digest="digest")
@@ -294,7 +290,7 @@ acts = {
     "submit": lambda: transactions.submit("orders", 1, **one).is_new,
     "by key": lambda: transactions.submit("orders", 1, dedupe_key="key").is_new,
     "many": lambda: transactions.submit_many("orders", [Draft(1, **one), Draft(1, **one)])[0].is_new,
-    "together": submit_together,
+    "together": lambda: transactions.submit_together([("orders", Draft(1, **one))])[0].is_new,
     "own": submit_in_own_transaction,
     "request": answer_request,
     "fact": append,
