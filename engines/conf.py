@@ -17,7 +17,6 @@ DEFAULTS: dict[str, Any] = {
     "ERGON_BATCH": None,
     "ERGON_CANCEL_GRACE": 1.0,
     "ERGON_CONCURRENCY": None,
-    "ERGON_DATABASE_TIMEOUT": 10.0,
     "ERGON_DRAIN": False,
     "ERGON_EXECUTORS": {},
     "ERGON_EXECUTOR_VARIABLES": (),
@@ -90,7 +89,7 @@ class EngineSettings:
 def settings() -> EngineSettings:
     return EngineSettings(
         lease=setting("ERGON_LEASE_SECONDS"),
-        database_timeout=setting("ERGON_DATABASE_TIMEOUT"),
+        database_timeout=conf.setting("ERGON_DATABASE_TIMEOUT"),
         start_timeout=setting("ERGON_START_TIMEOUT"),
         payload_limit=setting("ERGON_PAYLOAD_LIMIT"),
         result_limit=setting("ERGON_RESULT_LIMIT"),

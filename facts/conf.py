@@ -28,6 +28,7 @@ setting = partial(conf.setting, defaults=DEFAULTS)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactSettings:
     zone: str
+    database_timeout: float
     limits: Limits
     body_limit: int
     orphan_age: float
@@ -43,6 +44,7 @@ def settings() -> FactSettings:
     limits = _parsed("ERGON_FACT_LIMITS", limits_in)
     return FactSettings(
         zone=setting("ERGON_ZONE"),
+        database_timeout=conf.setting("ERGON_DATABASE_TIMEOUT"),
         limits=limits,
         body_limit=limits.body,
         orphan_age=setting("ERGON_ORPHAN_AGE"),

@@ -20,13 +20,15 @@ import structlog
 
 from engines.core.errors import headline
 from engines.core.pacing import Throttle
-from ergon_site.access.database.calls import close_connection
+from ergon_site.access.database.calls import close_connection, time_limit
 
 # In seconds: how long a submission is taken to last where that was not measured.
 USUAL = 0.005
 # How long the thread keeps its connection for the next burst.
 LINGER = 0.5
 RETRY = 1.0
+# How long a notification of the thread may take; those of submissions have the time limit of their submission.
+ANSWER_WITHIN = 5.0
 # How long a process that ends waits for its last notification.
 AT_EXIT = 2.0
 # Their processes end without the interpreter's exit handlers.
@@ -91,20 +93,24 @@ class Notifier:
             self._changed.notify_all()
         return True
 
-    def _try(self, pipelines: Collection[int], *, is_burst: bool) -> None:
+    def _try(self, pipelines: Collection[int], *, is_burst: bool, limit: float | None = None) -> bool:
         """The transactions are kept whatever comes of this; a notification that fails is tried again."""
         try:
-            self._send(pipelines, is_burst)
+            with time_limit(limit):
+                self._send(pipelines, is_burst)
         except Exception as error:  # noqa: BLE001 (the caller has committed, and the thread has more to send)
             log.debug("notification_failed", error=headline(error))
             with self._changed:
                 for pipeline_id in pipelines:
                     self._send_later(pipeline_id, time.monotonic() + RETRY)
+            return False
+        return True
 
     def _run(self) -> None:
         """Send what was put off, when it is time; end when nothing has been put off for a while."""
         while pipelines := self._next():
-            self._try(pipelines, is_burst=True)
+            if not self._try(pipelines, is_burst=True, limit=ANSWER_WITHIN):
+                close_connection()  # the next try has another, perhaps to another server
         close_connection()
 
     def _next(self) -> Collection[int]:

@@ -11,7 +11,7 @@ from threading import Event, Thread
 from typing import Any, NamedTuple
 
 import structlog
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, InterfaceError, connection
 from django.utils.module_loading import import_string
 
 from engines import dead_letters, rehearsals, schedules, transactions, workers
@@ -23,6 +23,8 @@ from engines.dead_letters import bulk
 from engines.reads import depth
 from engines.workers import MAINTENANCE
 from ergon_site.access import idempotency
+from ergon_site.access.database.calls import DatabaseTimeoutError, close_connection, time_limit
+from ergon_site.access.database.watched_calls import WatchedCalls
 
 RESCUE = "rescued"
 
@@ -58,6 +60,8 @@ def all_chores(lease: float) -> list[Chore]:
 # Chores that are wanted less often may take long; they have a thread of their own, so that the others stay punctual.
 LEISURELY = 60.0
 TURN = 1.0
+# How often a thread that may not do its chores looks whether it may.
+LOOK = 0.25
 GRACE = 5.0
 
 Tell = Callable[..., None]
@@ -71,6 +75,9 @@ class DatabaseLostError(Exception):
 class Maintenance:
     """Runs chores at their intervals, as long as no other process does.
 
+    The main thread leads: what it asks of the database is quick, and has a time limit. Chores, in threads of their own,
+    may take as long as they need; when the main thread gets no answer, those that wait for the database are cut.
+
     What happens is told by name and fields: `leading`, `standing_by`, `done`, `failed`, `database_lost`,
     `database_back`, `stopped`.
     """
@@ -82,9 +89,11 @@ class Maintenance:
         self._chores = {chore.name: chore for chore in (all_chores(lease) if chores is None else chores)}
         self._term = lease / 2
         self._failing: dict[str, str] = {}
-        self._leading, self._stop = Event(), Event()
+        self._leading, self._stop, self._wake = Event(), Event(), Event()
         self._is_led: bool | None = None
-        self._renew_at = self._rescues_from = float("-inf")
+        self._renew_at = self._led_until = self._rescues_from = float("-inf")
+        self._calls = WatchedCalls()
+        self._trouble: Exception | None = None  # of a thread, for the main one
 
     def once(self) -> bool:
         """Every chore once, unless another process does them; False if one of them failed."""
@@ -99,38 +108,59 @@ class Maintenance:
 
     def run(self, each_turn: Callable[[], None] = lambda: None) -> None:
         every = {name: chore.every for name, chore in self._chores.items()}
-        quick = Intervals({name: seconds for name, seconds in every.items() if seconds < LEISURELY})
-        slow = Intervals({name: seconds for name, seconds in every.items() if seconds >= LEISURELY})
-        aside = Thread(target=self._run_aside, args=[slow], name="maintenance", daemon=True)
-        aside.start()
+        quick = {name: seconds for name, seconds in every.items() if seconds < LEISURELY}
+        slow = {name: seconds for name, seconds in every.items() if seconds >= LEISURELY}
+        threads = [
+            Thread(target=self._run_chores, args=[Intervals(some)], name="maintenance", daemon=True)
+            for some in (quick, slow)
+        ]
+        for thread in threads:
+            thread.start()
         while not self._stop.is_set():
             try:
-                self._turn(quick)
+                self._raise_trouble()
+                self._lead()
             except DatabaseLostError as error:
                 self._await_database(error)
-                self._let_workers_renew()
             each_turn()
-            # Until a chore is due, the term must be renewed, or the leader may be gone.
-            is_leading, next_at = self._leading.is_set(), min(quick.next_at(), self._renew_at)
-            self._stop.wait(min(max(0.0, next_at - time.monotonic()) if is_leading else self._term / 6, TURN))
-        aside.join(GRACE)
+            # Until the term must be renewed, or the leader may be gone.
+            wait = self._renew_at - time.monotonic() if self._leading.is_set() else self._term / 6
+            self._wake.wait(min(max(0.0, wait), TURN))
+            self._wake.clear()
+        ends_at = time.monotonic() + GRACE
+        for thread in threads:
+            thread.join(max(0.0, ends_at - time.monotonic()))
         self._resign()
         self._tell("stopped")
 
     def stop(self) -> None:
-        """Let the chore at hand end, and no other begin."""
+        """Let the chores at hand end, and no other begin."""
         self._stop.set()
+        self._wake.set()
 
     @property
     def is_leading(self) -> bool:
         return self._leading.is_set()
 
+    def _run_chores(self, due: Intervals) -> None:
+        """Run these chores whenever they are due and this process leads."""
+        wait = 0.0
+        while not self._stop.wait(wait):
+            cuts = self._calls.cuts
+            try:
+                self._turn(due)
+            except Exception as error:  # noqa: BLE001 (the main thread awaits the database, or ends the process)
+                # What was cut, or found out meanwhile, is known.
+                if not isinstance(error, DatabaseLostError) or cuts == self._calls.cuts:
+                    self._leading.clear()  # first: who takes note of the trouble leads again after it
+                    self._trouble = error
+                    self._wake.set()
+            wait = min(max(0.0, due.next_at() - time.monotonic()), TURN) if self._may_run() else LOOK
+        close_connection()
+
     def _turn(self, due: Intervals) -> None:
-        """Run the due chores for as long as this process leads."""
-        if not self._lead():
-            return
         for name in due.due(time.monotonic()):
-            if self._stop.is_set() or not self._lead():
+            if self._stop.is_set() or not self._may_run():
                 return
             if name == RESCUE and time.monotonic() < self._rescues_from:
                 due.done(name, self._rescues_from - self._chores[name].every)
@@ -138,29 +168,27 @@ class Maintenance:
             self._do(self._chores[name])
             due.done(name, time.monotonic())
 
+    def _may_run(self) -> bool:
+        """Whether this process leads; one that was frozen beyond its term must ask first."""
+        return self._leading.is_set() and time.monotonic() < self._led_until
+
+    def _raise_trouble(self) -> None:
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise trouble
+
     def _let_workers_renew(self) -> None:
         """Workers were cut off as well: before their leases are taken from them, they have time to renew."""
         self._rescues_from = time.monotonic() + settings().time_to_renew
 
-    def _run_aside(self, due: Intervals) -> None:
-        while not self._stop.wait(TURN):
-            for name in due.due(time.monotonic()):
-                if self._stop.is_set() or not self._leading.is_set():
-                    break
-                try:
-                    self._do(self._chores[name])
-                    due.done(name, time.monotonic())
-                except DatabaseLostError:
-                    break  # the other thread notices too, and waits for both
-        connection.close()
-
     def _lead(self) -> bool:
         """Whether this process does the chores; asked of the database a few times in each term."""
-        if self._leading.is_set() and time.monotonic() < self._renew_at:
+        asked_at = time.monotonic()
+        if self._leading.is_set() and asked_at < self._renew_at:
             return True
         term = timedelta(seconds=self._term)
-        is_led = bool(self._tried("leadership", lambda: workers.lead(MAINTENANCE, self.holder, term=term)))
-        self._renew_at = time.monotonic() + self._term / 3
+        is_led = bool(self._asked(lambda: workers.lead(MAINTENANCE, self.holder, term=term)))
+        self._renew_at, self._led_until = asked_at + self._term / 3, asked_at + self._term
         if is_led is self._is_led:
             return is_led
         self._is_led = is_led
@@ -169,19 +197,42 @@ class Maintenance:
             self._tell("leading", holder=self.holder)
         else:
             self._leading.clear()
-            leader = self._tried("leadership", lambda: workers.leader(MAINTENANCE))
-            self._tell("standing_by", leader=leader)
+            self._tell("standing_by", leader=self._asked(lambda: workers.leader(MAINTENANCE)))
         return is_led
+
+    def _asked(self, question: Callable[[], Any]) -> Any:
+        """What the database says about the leadership; None if it refused."""
+
+        def ask() -> Any:
+            try:
+                with time_limit(settings().database_timeout):
+                    return question()
+            except DatabaseTimeoutError as error:
+                # Even where a new connection is had at once: that may be to another server.
+                raise DatabaseLostError(headline(error)) from error
+
+        return self._tried("leadership", ask)
 
     def _resign(self) -> None:
         if self._leading.is_set():
             self._leading.clear()
-            with suppress(DatabaseError):  # the term ends by itself
+            # The term ends by itself.
+            with suppress(DatabaseError, InterfaceError), time_limit(settings().database_timeout):
                 workers.resign(MAINTENANCE, self.holder)
 
     def _do(self, chore: Chore, *, is_always_told: bool = False) -> None:
+        def run() -> int:
+            cuts = self._calls.cuts
+            try:
+                with self._calls.call():
+                    return chore.run()
+            except Exception as error:
+                if cuts != self._calls.cuts:
+                    raise DatabaseLostError(headline(error)) from error
+                raise
+
         started = time.monotonic()
-        count = self._tried(chore.name, chore.run)
+        count = self._tried(chore.name, run)
         if count or (is_always_told and count is not None):
             self._tell("done", chore=chore.name, count=count, seconds=round(time.monotonic() - started, 3))
 
@@ -190,6 +241,8 @@ class Maintenance:
         began = time.monotonic()
         try:
             result = run()
+        except DatabaseLostError:
+            raise
         except Exception as error:
             if not _is_reachable():
                 raise DatabaseLostError(headline(error)) from error
@@ -209,6 +262,7 @@ class Maintenance:
     def _await_database(self, error: Exception) -> None:
         self._leading.clear()
         self._is_led = None
+        self._calls.cut()
         self._tell("database_lost", error=str(error))
         logger.warning("the database does not answer", error=str(error))
         started, tries = time.monotonic(), 0
@@ -218,13 +272,17 @@ class Maintenance:
                 seconds = round(time.monotonic() - started, 1)
                 self._tell("database_back", seconds=seconds)
                 logger.warning("the database answers again", seconds=seconds)
-                return
+                break
+        if isinstance(self._trouble, DatabaseLostError):  # a thread has found out as well
+            self._trouble = None
+        self._let_workers_renew()
 
 
 def _is_reachable() -> bool:
     try:
-        connection.close()
-        connection.ensure_connection()
+        with time_limit(settings().database_timeout):
+            close_connection()
+            connection.ensure_connection()
     except DatabaseError:
         return False
     return True

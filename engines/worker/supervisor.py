@@ -87,8 +87,7 @@ class Supervisor:
         self._stopped_by: int | None = None
         self._orders = 0
         self._ends_at = math.inf
-        # However much there is to give back, statement after statement: only each of them is quick.
-        self._retry = DatabaseRetry("give back what a dead process held", limit=math.inf)
+        self._retry = DatabaseRetry("give back what a dead process held")
         self._burials: list[threading.Thread] = []
         self._writing = threading.Lock()
         self._live = LiveTotal(total)
@@ -198,12 +197,10 @@ class Supervisor:
             self._burials.append(burial)
 
     def _give_back(self, worker: int, code: int) -> None:
-        def release() -> None:
-            workers.mark_dead(worker, note=f"the process ended with {code}")
-            while any(transactions.rescue(worker=worker)):
-                pass  # at most so many at once, until nothing is left
-
-        self._retry.wait_out(release)
+        self._retry.wait_out(lambda: workers.mark_dead(worker, note=f"the process ended with {code}"))
+        # At most so many at once, until nothing is left; only each of them is quick.
+        while any(self._retry.wait_out(lambda: transactions.rescue(worker=worker)) or ()):
+            pass
         close_connection()
 
     def _hurry(self) -> None:

@@ -14,6 +14,7 @@ from django.utils.module_loading import import_string
 DEFAULTS: Mapping[str, Any] = {
     "ERGON_API_RATE": 1000.0,
     "ERGON_CERTIFICATE_HEADER": "",
+    "ERGON_DATABASE_TIMEOUT": 10.0,
     "ERGON_LOGIN_FAILURES": 10,
     "ERGON_LOGIN_LOCKOUT": 900.0,
     "ERGON_METRICS_RATE": 10.0,

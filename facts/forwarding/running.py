@@ -1,4 +1,8 @@
-"""Hands boundaries over until somebody stops it, each in a thread of its own, and only one process for each."""
+"""Hands boundaries over until somebody stops it, each in a thread of its own, and only one process for each.
+
+A handoff may take long, and its statements have no time limit; the looks of the main thread have one, and cut the
+others short when the database does not answer them.
+"""
 
 import threading
 import time
@@ -9,7 +13,8 @@ from enum import StrEnum
 import structlog
 from django.db import DatabaseError, InterfaceError
 
-from ergon_site.access.database.calls import close_connection
+from ergon_site.access.database.calls import DatabaseTimeoutError, close_connection, time_limit
+from ergon_site.access.database.watched_calls import WatchedCalls
 from facts import telemetry
 from facts.conf import settings
 from facts.core import gates
@@ -53,11 +58,11 @@ class Standing(StrEnum):
 class Forwarder:
     """Forwards one boundary. `handed`, `backlog` and `standing` are for reports."""
 
-    def __init__(self, boundary: Boundary, tell: Tell, *, is_draining: bool) -> None:
+    def __init__(self, boundary: Boundary, tell: Tell, calls: WatchedCalls, *, is_draining: bool) -> None:
         self.name = str(boundary)
         self.handed, self.backlog = 0, 0
         self.standing, self.reason = Standing.WORKING, ""
-        self._id, self._tell, self._is_draining = boundary.pk, tell, is_draining
+        self._id, self._tell, self._calls, self._is_draining = boundary.pk, tell, calls, is_draining
         self._holder = holding.new_holder()
         self._hold_until = 0.0
         self._patient_until = 0.0
@@ -109,7 +114,8 @@ class Forwarder:
         rest = 0.0
         while not self._rested(rest):
             try:
-                rest = self._turn()
+                with self._calls.call():
+                    rest = self._turn()
             except (DatabaseError, InterfaceError) as error:
                 told = str(error).partition("\n")[0]
                 log.error("database_refuses", boundary=self.name, error=told)  # noqa: TRY400 (no trace is needed)
@@ -122,7 +128,8 @@ class Forwarder:
             if self._is_draining and self.standing is not Standing.WORKING and not is_patient:
                 break
         self._close_source()
-        with suppress(DatabaseError, InterfaceError):  # the term ends by itself
+        # The term ends by itself.
+        with suppress(DatabaseError, InterfaceError), self._calls.call(), time_limit(settings().database_timeout):
             holding.let_go(Boundary(pk=self._id), self._holder)
         close_connection()
 
@@ -237,7 +244,8 @@ class Forwarding:
     def __init__(self, chosen: Sequence[Boundary], tell: Tell, *, is_draining: bool, is_all: bool) -> None:
         self._tell, self._is_draining, self._is_all = tell, is_draining, is_all
         self._forwarders: dict[int, Forwarder] = {}
-        self._busy_at = self._keep_at = 0.0
+        self._busy_at = self._keep_at = self._look_by = 0.0
+        self._calls = WatchedCalls()
         self._is_over = threading.Event()
         telemetry.begin_to_forward()
         self._add(chosen)
@@ -256,36 +264,48 @@ class Forwarding:
                 break
             if self._is_all and not self._is_draining and time.monotonic() >= look_at:
                 try:
-                    if boundaries.ids_in_use() - self._in_hand():
-                        self._add(list(boundaries.in_use()))
-                except (DatabaseError, InterfaceError):
-                    close_connection()  # each thread says so by itself
+                    with time_limit(settings().database_timeout):
+                        new = boundaries.ids_in_use() - self._in_hand()
+                        found = list(boundaries.in_use()) if new else []
+                    self._add(found)
+                except (DatabaseError, InterfaceError) as error:
+                    self._note_outage(error)
                 except RuntimeError as error:  # the machine has no more threads at present: the next look tries again
                     log.warning("boundary_not_forwarded", error=str(error))
                 look_at = time.monotonic() + LOOK_FOR_NEW
         for forwarder in self.forwarders:
             forwarder.stop()
+        ends_at = time.monotonic() + 2 * POLL + max(gates.LONGEST_WAIT, settings().handoff_timeout)
         for forwarder in self.forwarders:
-            forwarder.join(2 * POLL + max(gates.LONGEST_WAIT, settings().handoff_timeout))
+            forwarder.join(max(0.0, ends_at - time.monotonic()))
         each_turn()
 
     def _look(self) -> None:
-        """Wake those that have something to do, and keep what the others hold."""
+        """Wake those that have something to do, and keep what the others hold; now and then though nobody rests."""
         resting = {one.id: one for one in self.forwarders if one.is_resting}
         if len(resting) < len(self._forwarders):
             self._busy_at = time.monotonic()
-        if not resting:
+        if not self._forwarders or (not resting and time.monotonic() < self._look_by):
             return
+        self._look_by = time.monotonic() + LOOK_FOR_NEW
         try:
-            for seen in look_at(list(resting)):
-                if resting[seen.id].notice(seen):
-                    self._busy_at = time.monotonic()
-            if time.monotonic() >= self._keep_at:
-                self._keep([one for one in resting.values() if one.is_resting])
-        except (DatabaseError, InterfaceError):
-            close_connection()  # each thread says so by itself
+            with time_limit(settings().database_timeout):
+                for seen in look_at(list(resting or self._forwarders)):
+                    if seen.id in resting and resting[seen.id].notice(seen):
+                        self._busy_at = time.monotonic()
+                if resting and time.monotonic() >= self._keep_at:
+                    self._keep([one for one in resting.values() if one.is_resting])
+        except (DatabaseError, InterfaceError) as error:
+            self._note_outage(error)
             for one in resting.values():
                 one.wake()
+
+    def _note_outage(self, error: Exception) -> None:
+        """Each thread says so by itself, unless it would wait for ever for a server that does not answer any more."""
+        close_connection()
+        if isinstance(error, DatabaseTimeoutError):
+            log.error("database_refuses", error=str(error))
+            self._calls.cut()
 
     def _keep(self, resting: list[Forwarder]) -> None:
         """What rests asks for no further term by itself."""
@@ -305,4 +325,5 @@ class Forwarding:
     def _add(self, found: Sequence[Boundary]) -> None:
         for boundary in found:
             if boundary.pk not in self._in_hand():
-                self._forwarders[boundary.pk] = Forwarder(boundary, self._tell, is_draining=self._is_draining)
+                forwarder = Forwarder(boundary, self._tell, self._calls, is_draining=self._is_draining)
+                self._forwarders[boundary.pk] = forwarder

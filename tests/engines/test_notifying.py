@@ -16,6 +16,7 @@ from django.db import OperationalError, connection, transaction
 
 from engines import transactions
 from engines.models import TransactionRecord
+from engines.transactions import notifications
 from engines.transactions.notifications import Notifier
 from engines.transactions.statements import postgresql
 from engines.transactions.statements.postgresql import CHANNEL
@@ -161,6 +162,26 @@ def test_a_notification_that_fails_is_sent_later_and_the_submission_stands(error
 
     Notifier(send).committed(1)
     eventually(lambda: tries[1:] == ["ergon-notifier"] * 2, "it is tried again, and again")
+
+
+@pytest.mark.parametrize("fault", ["SELECT pg_sleep(3600)", "SELECT pg_terminate_backend(pg_backend_pid())"])
+def test_a_notification_without_an_answer_is_sent_later_on_another_connection(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements, sessions = iter([None, fault, "SELECT 1"]), list[int]()
+
+    def send(_pipelines: object, _is_burst: object) -> None:
+        if (statement := next(statements)) is None:
+            raise RuntimeError  # so that the thread sends it
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            sessions.append(cursor.fetchone()[0])
+            cursor.execute(statement)
+
+    monkeypatch.setattr(notifications, "ANSWER_WITHIN", 0.5)
+    Notifier(send).committed(1)
+    eventually(lambda: len(sessions) == 2, "it is tried again")
+    assert sessions[0] != sessions[1]
 
 
 SCRIPT = """

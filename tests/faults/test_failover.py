@@ -25,9 +25,11 @@ from engines import Transaction
 from engines.connectors.broker import BrokerConnector
 from ergon_site import embedded
 from ergon_site.postgresql_address import DEFAULTS
+from tests.commands import hear, next_event
 from tests.durable_transactions import consumer, wait_until_started
 from tests.engines.test_broker import dead_messages
 from tests.faults.silent_link import link_to, require_namespaces
+from tests.faults.test_silence import APPEND, BOUNDARY, LOST, OVERDUE, QUICK as BRISK, Server, frozen, in_shell_of
 from tests.processes import LIMIT, ROOT, database_url, environment, eventually, manage
 
 PREPARE = """
@@ -187,6 +189,32 @@ def test_consumers_and_submitters_go_on_at_the_replica_that_is_promoted(folder: 
         confirmed, lost = fail_over(servers)
     assert confirmed >= ENOUGH
     assert lost == 0
+
+
+@pytest.mark.once
+def test_maintain_and_forward_go_on_at_the_replica_that_is_promoted_though_the_primary_is_only_frozen(
+    folder: Path,
+) -> None:
+    """Its kernel still answers for it, and the connections to it stay open."""
+    handed = "SELECT count(*) FROM facts_forwardedfact"
+    with pair(folder) as servers:
+        in_shell_of(servers.primary, BOUNDARY, APPEND.format(number=1))
+        common: dict[str, Any] = {"DATABASE_URL": f"{servers.address}&connect_timeout=2", **BRISK}
+        with consumer(command="maintain", **common) as maintain, consumer(command="forward", **common) as forward:
+            next_event(maintain, "leading")
+            eventually(lambda: servers.ask(servers.replica, handed) == [(1,)], "the replica has it")
+            with frozen(Server(servers.primary, folder / "first")):
+                servers.promote()
+                hear(maintain, LOST)
+                hear(forward, "has not answered within 1 s")
+                in_shell_of(servers.replica, OVERDUE, APPEND.format(number=2))
+                while next_event(maintain, "done")["chore"] != "scheduled":
+                    pass
+                eventually(lambda: servers.ask(servers.replica, handed) == [(2,)], "the next fact is handed over")
+                for process in (maintain, forward):
+                    process.send_signal(signal.SIGTERM)
+                    _, errors = process.communicate(timeout=60)
+                    assert process.returncode == 0, errors
 
 
 WRITE_IN_TIME = """

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -19,7 +20,7 @@ import pytest
 
 from engines.management.serving import LEAVING
 from ergon_site import embedded
-from tests.commands import hear, running as running_command
+from tests.commands import hear, next_event, running as running_command
 from tests.durable_transactions import consumer, wait_until_started
 from tests.faults.relay import relay_to
 from tests.processes import LIMIT, eventually, manage
@@ -208,6 +209,142 @@ def test_a_worker_that_is_stopped_in_an_outage_waits_for_the_database_beyond_its
         _, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, errors
     assert in_state(url, 2) == 4
+
+
+OVERDUE = """
+from datetime import timedelta
+from django.utils import timezone
+from engines import schedules
+from engines.models import Schedule
+schedules.create("nightly", schedules.Plan(pipeline="orders", cron="0 2 * * *"), by="tests")
+Schedule.objects.update(next_run_at=timezone.now() - timedelta(seconds=5))
+"""
+LOST = "the database does not answer"
+
+
+def test_maintain_notices_a_frozen_server_and_goes_on_when_it_is_back(scene: Callable[..., Scene]) -> None:
+    """Whoever leads and who stands by, each of them; both can be stopped before and after they have noticed."""
+    at = scene(count=0)
+    maintain: dict[str, Any] = {"command": "maintain", "DATABASE_URL": f"{at.url}?connect_timeout=2", **QUICK}
+    with consumer(**maintain) as first, consumer(**maintain) as second, consumer(**maintain) as third:
+        for process in (first, second, third):
+            next_event(process, "leading", "standing_by")
+        with frozen(at.server):
+            third.send_signal(signal.SIGTERM)
+            hear(first, LOST)
+            hear(second, LOST)
+            second.send_signal(signal.SIGTERM)
+            for process in (second, third):
+                _, errors = process.communicate(timeout=LIMIT)
+                assert process.returncode == 0, errors
+        next_event(first, "database_lost")
+        next_event(first, "database_back")
+        in_shell_of(at.url, OVERDUE)
+        while next_event(first, "done")["chore"] != "scheduled":
+            pass
+        first.send_signal(signal.SIGTERM)
+        _, errors = first.communicate(timeout=60)
+    assert first.returncode == 0, errors
+
+
+STUCK = """
+import sys
+from django.db import connection
+from engines.worker.maintenance import Chore, Maintenance
+
+def chore(name, every):
+    waits = iter([3600])  # seconds; afterwards longer than a statement of the leader may take
+    def run():
+        with connection.cursor() as cursor:
+            say(name, "begins")
+            cursor.execute("SELECT pg_sleep(%s)", [next(waits, 2)])
+        return 1
+    return Chore(name, every, run)
+
+def say(*words):
+    sys.stdout.write(" ".join(words) + "\\n")  # at once, beside another thread
+    sys.stdout.flush()
+
+def tell(event, **fields):
+    say(event, *filter(None, [fields.get("chore")]))
+
+Maintenance(tell, chores=[chore("quick", 1.0), chore("long", 600.0)]).run()
+"""
+
+
+def test_chores_that_wait_for_a_frozen_server_are_cut_and_done_again_whatever_time_they_take(
+    scene: Callable[..., Scene],
+) -> None:
+    at = scene(count=0)
+    with in_shell(STUCK, DATABASE_URL=at.url, **QUICK) as process:
+        read_until(process, "quick begins", "long begins")
+        with frozen(at.server):
+            hear(process, LOST)
+        read_until(process, "database_lost", "database_back", "leading", "done quick", "done long")
+
+
+def read_until(process: subprocess.Popen[str], *lines: str) -> None:
+    """Wait until a process has printed each of these, and no failure; one that does not in time is ended."""
+    assert process.stdout is not None
+    missing, limit = set(lines), threading.Timer(2 * LIMIT, process.kill)
+    limit.start()
+    try:
+        while missing and (line := process.stdout.readline().rstrip()):
+            assert not line.startswith("failed"), line
+            missing.discard(line)
+    finally:
+        limit.cancel()
+    assert not missing, missing
+
+
+BOUNDARY = "from tests.facts.drafts import make_boundary; make_boundary()"
+APPEND = "from facts import ledger; from tests.facts.drafts import draft; ledger.append(draft({number}))"
+
+
+def test_forward_notices_a_frozen_server_and_goes_on_when_it_is_back(scene: Callable[..., Scene]) -> None:
+    at = scene(count=0)
+    in_shell_of(at.url, BOUNDARY, APPEND.format(number=1))
+    forward: dict[str, Any] = {"command": "forward", "DATABASE_URL": f"{at.url}?connect_timeout=2", **QUICK}
+    with consumer(**forward) as first, consumer(**forward) as second:
+        events = {next_event(process, "handed_over", "held")["event"] for process in (first, second)}
+        assert events == {"handed_over", "held"}
+        with closing(psycopg.connect(at.url)) as other:
+            # One of them rests, the other waits in a handoff.
+            other.execute("LOCK facts_forwardedfact IN EXCLUSIVE MODE")
+            in_shell_of(at.url, APPEND.format(number=2))
+            eventually(lambda: ask(at.url, "SELECT count(*) FROM pg_locks WHERE NOT granted") > (0,), "it waits")
+            with frozen(at.server):
+                hear(first, "has not answered within 1 s")
+                hear(second, "has not answered within 1 s")
+                second.send_signal(signal.SIGTERM)
+                _, errors = second.communicate(timeout=LIMIT)
+                assert second.returncode == 0, errors
+        eventually(lambda: ask(at.url, "SELECT count(*) FROM facts_forwardedfact") == (2,), "all is handed over")
+        first.send_signal(signal.SIGTERM)
+        _, errors = first.communicate(timeout=60)
+    assert first.returncode == 0, errors
+
+
+def test_a_parent_of_processes_waits_no_longer_for_a_statement_than_its_children(scene: Callable[..., Scene]) -> None:
+    at = scene()
+    with consumer("orders", "--processes", "2", DATABASE_URL=at.url, **QUICK) as parent:
+        started = wait_until_started(parent)
+        eventually(lambda: in_state(at.url, 1) >= 10, "it has claimed")
+        with closing(psycopg.connect(at.url)) as other:
+            other.execute(f"SELECT FROM engines_worker WHERE id = {started['worker']} FOR UPDATE")
+            psutil.Process(started["process"]).kill()
+            hear(parent, "give back what a dead process held")
+        hear(parent, "database_answers_again")
+        at.gate.touch()
+        eventually(lambda: in_state(at.url, 2) == 30, "everything has ended")
+        parent.send_signal(signal.SIGTERM)
+        _, errors = parent.communicate(timeout=LIMIT)
+    assert parent.returncode == 0, errors
+
+
+def in_shell_of(url: str, *scripts: str) -> None:
+    done = manage("shell", "-v0", "-c", "\n".join(scripts), DATABASE_URL=url)
+    assert done.returncode == 0, done.stderr
 
 
 # The second is more than a connection takes up before the server reads.

@@ -1,6 +1,7 @@
 """A statement whose time is up is cancelled, and no other one."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from django.db import connection, transaction
 
 from ergon_site.access.database import calls
 from ergon_site.access.database.calls import DatabaseTimeoutError, time_limit
+from ergon_site.access.database.watched_calls import WatchedCalls
 from tests.processes import LIMIT
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.django_db(transaction=True)]
@@ -35,3 +37,46 @@ def test_a_request_to_cancel_that_comes_late_hits_no_later_statement(monkeypatch
         run_into_limit()
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_sleep(1)")
+
+
+def test_watched_calls_end_when_they_are_cut_and_the_next_have_other_connections() -> None:
+    watched, begun = WatchedCalls(), threading.Event()
+
+    def work() -> tuple[str, set[int]]:
+        sessions = set()
+        try:
+            with watched.call(), connection.cursor() as cursor:
+                sessions.add(session(cursor))
+                begun.set()
+                cursor.execute("SELECT pg_sleep(3600)")
+        except DatabaseTimeoutError as error:
+            for _ in range(2):
+                with watched.call(), connection.cursor() as cursor:
+                    sessions.add(session(cursor))
+            return str(error), sessions
+        finally:
+            connection.close()
+        raise AssertionError
+
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(work)
+        assert begun.wait(LIMIT)
+        watched.cut()
+        told, sessions = working.result(LIMIT)
+    assert told.startswith("the database has not answered in time")
+    assert len(sessions) == 2
+
+
+def session(cursor: Any) -> int:
+    cursor.execute("SELECT pg_backend_pid()")
+    return int(cursor.fetchone()[0])
+
+
+def test_a_connection_that_was_idle_when_calls_were_cut_is_not_used_any_more() -> None:
+    watched, sessions = WatchedCalls(), []
+    for _ in range(3):
+        with watched.call(), connection.cursor() as cursor:
+            sessions.append(session(cursor))
+        if len(sessions) == 2:
+            watched.cut()
+    assert sessions[0] == sessions[1] != sessions[2]

@@ -8,6 +8,7 @@ Verbs lock rows in one order, so this is rare ("Lock order" in CONTRIBUTING.md);
 transactions and the order of unique indexes are beyond that order.
 """
 
+import math
 import os
 import random
 import socket
@@ -100,7 +101,8 @@ class DatabaseTimeoutError(OperationalError):
 
     @classmethod
     def after(cls, seconds: float) -> "DatabaseTimeoutError":
-        return cls(f"the database has not answered within {seconds:g} s; whether the statement was executed is unknown")
+        limit = "in time" if seconds == math.inf else f"within {seconds:g} s"
+        return cls(f"the database has not answered {limit}; whether the statement was executed is unknown")
 
 
 class time_limit:  # noqa: N801 (read as a verb; a generator would cost several times as much, at every statement)
@@ -138,6 +140,11 @@ class time_limit:  # noqa: N801 (read as a verb; a generator would cost several 
         # To PostgreSQL a cancelled wait for a synchronous standby is a success with a warning: the standby may lack it.
         if error is None or isinstance(error, DatabaseError | InterfaceError):
             raise DatabaseTimeoutError.after(call.seconds) from error
+
+    def cut(self) -> None:
+        """Let the block fail now, whatever its limit. For another thread, which knows that the database is away."""
+        if self._call is not None:
+            self._call.ends_at = time.monotonic()
 
 
 def close_connection(wrapper: Any = connection) -> None:

@@ -1,0 +1,46 @@
+"""Database calls that may take as long as they need, as long as the database answers somebody else.
+
+What has no time limit of its own would wait for ever for a server that is frozen, although a replica may have taken
+its place. So a thread that asks the database something quick now and then watches over the others: when it gets no
+answer, their calls are cut, and go on with new connections.
+"""
+
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ergon_site.access.database.calls import close_connection, time_limit
+
+
+class WatchedCalls:
+    """The calls of several threads that are cut together."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: set[time_limit] = set()
+        self._thread = threading.local()
+        self.cuts = 0
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Run the block on a connection that is newer than the last cut; the next one fails it."""
+        with time_limit(math.inf) as call:
+            with self._lock:
+                self._calls.add(call)
+                cuts = self.cuts
+            try:
+                if getattr(self._thread, "cuts", 0) != cuts:
+                    close_connection()
+                    self._thread.cuts = cuts
+                yield
+            finally:
+                with self._lock:
+                    self._calls.discard(call)
+
+    def cut(self) -> None:
+        """The database does not answer: what waits for it fails, and nobody uses its connection any more."""
+        with self._lock:
+            self.cuts += 1
+            for call in self._calls:
+                call.cut()
