@@ -16,12 +16,12 @@ from engines.core.attempt import AttemptRecord
 from engines.core.errors import UnreachableError
 from engines.core.lifecycle import Resumed
 from engines.core.outcome import Later, Outcome
-from engines.core.pacing import Portion, Prefetch
+from engines.core.pacing import Prefetch
 from engines.models import Pipeline
 from engines.reads import depth
 from engines.tasks.transaction import Transaction
 from engines.transactions import Draft, LeasedTransaction, Settlement
-from engines.worker.database_retry import DatabaseRetry
+from engines.worker.database_retry import DatabaseRetry, Portion
 from engines.worker.heartbeat import Heartbeat
 from engines.worker.shared_limit import SharedLimit
 from engines.worker.thread_pool import ThreadPool

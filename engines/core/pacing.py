@@ -20,22 +20,6 @@ FIRST = 10
 LEAST = 0.02
 
 
-class Portion:
-    """How much is asked of a database at once: half as much after a try that took too long; more after quick ones."""
-
-    def __init__(self, most: int) -> None:
-        self._most = self._now = most
-
-    def of(self, wanted: int) -> int:
-        return min(wanted, self._now)
-
-    def was_too_much(self, size: int) -> None:
-        self._now = max(1, size // 2)
-
-    def was_quick(self) -> None:
-        self._now = min(2 * self._now, self._most)
-
-
 class Intervals:
     """Chores by name, each every so many seconds; all are due at first."""
 

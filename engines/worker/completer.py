@@ -16,9 +16,8 @@ from engines.core import failures
 from engines.core.attempt import AttemptRecord
 from engines.core.errors import ConnectorError, TransactionException, error_text, headline
 from engines.core.outcome import Failure, Later, Success
-from engines.core.pacing import Portion
 from engines.transactions import LeasedTransaction, Settlement
-from engines.worker.database_retry import DatabaseRetry
+from engines.worker.database_retry import DatabaseRetry, Portion
 from ergon_site.access.database.calls import close_connection, short_transaction
 
 # Outcomes in a batch. Where fewer than enough wait, some more may come within a moment. More than that wait where the

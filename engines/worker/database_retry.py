@@ -12,7 +12,6 @@ from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, 
 
 from engines.conf import settings
 from engines.core.errors import headline
-from engines.core.pacing import Portion
 from ergon_site.access.database.calls import DatabaseTimeoutError, close_connection, time_limit
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
@@ -21,6 +20,22 @@ FAULTS = (DataError, IntegrityError, ProgrammingError)
 
 T = TypeVar("T")
 log = structlog.get_logger("ergon.database")
+
+
+class Portion:
+    """How much is asked of a database at once: half as much after a try that took too long; more after quick ones."""
+
+    def __init__(self, most: int) -> None:
+        self._most = self._now = most
+
+    def of(self, wanted: int) -> int:
+        return min(wanted, self._now)
+
+    def was_too_much(self, size: int) -> None:
+        self._now = max(1, size // 2)
+
+    def was_quick(self) -> None:
+        self._now = min(2 * self._now, self._most)
 
 
 class NoAnswer(NamedTuple):

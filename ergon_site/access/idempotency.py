@@ -16,8 +16,9 @@ from django.db import DatabaseError, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
+from ergon_site.access.conf import setting
 from ergon_site.access.database import standbys
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, time_limit
 from ergon_site.access.models import IdempotentRequest
 
 CRASHED_AFTER = timedelta(seconds=60)
@@ -58,13 +59,15 @@ class Answer:
 
 def answer(asked: Asked, act: Callable[[], Answer]) -> Answer:
     """The answer of `act`, or the stored answer to the same request. A refusal leaves the key free."""
-    token = secrets.token_hex(16)
-    request = _begin(asked, token)
+    token, limit = secrets.token_hex(16), setting("ERGON_DATABASE_TIMEOUT")
+    with time_limit(limit):
+        request = _begin(asked, token)
     if request.status is not None:
         return Answer(status=request.status, body=request.answer, is_repeated=True)
     mine = IdempotentRequest.objects.filter(pk=request.pk, token=token, status=None)
     try:
-        return _act_and_keep(mine, act)
+        with time_limit(limit):
+            return _act_and_keep(mine, act)
     except BaseException:
         # If this fails too, the request stays in flight until it is taken for crashed.
         with suppress(DatabaseError):

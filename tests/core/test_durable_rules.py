@@ -10,7 +10,7 @@ from engines.core.errors import POISON, ExceptionType, PoisonError, TransactionE
 from engines.core.failures import fingerprint, normalise
 from engines.core.lifecycle import plan_of
 from engines.core.outcome import Failure, Success
-from engines.core.pacing import FIRST, Alarms, Portion, Prefetch
+from engines.core.pacing import FIRST, Alarms, Prefetch
 from engines.core.policy import ConsumerPolicy, ConsumerSteps, ProcessPolicy, ProducerPolicy, RetryPolicy
 from engines.core.states import State
 from engines.core.steps import Stage
@@ -66,22 +66,6 @@ def test_a_fingerprint_tells_sources_steps_types_and_messages_apart() -> None:
 )
 def test_differences_name_each_place_that_changed(before: Any, after: Any, expected: list[Any]) -> None:
     assert differences.changes(before, after) == expected
-
-
-def test_what_took_too_long_is_halved_and_doubled_after_quick_tries() -> None:
-    portion = Portion(500)
-    assert portion.of(600) == 500
-    portion.was_too_much(400)
-    assert portion.of(600) == 200
-    for _ in range(9):
-        portion.was_too_much(portion.of(600))
-    assert portion.of(600) == 1
-    sizes = []
-    for _ in range(10):
-        sizes.append(portion.of(600))
-        portion.was_quick()
-    assert sizes == [1, 2, 4, 8, 16, 32, 64, 128, 256, 500]
-    assert portion.of(3) == 3
 
 
 def test_the_pace_asks_for_half_a_second_of_work() -> None:

@@ -25,6 +25,7 @@ from engines.models import Durations, Worker
 from engines.transactions import LeasedTransaction, Settlement
 from engines.transactions.statements import statements
 from engines.transactions.statements.postgresql import BURST, CHANNEL
+from engines.worker.database_retry import Portion
 from engines.worker.heartbeat import Heartbeat
 from engines.worker.notifier import Notifier
 from engines.worker.poller import Poller
@@ -299,3 +300,19 @@ def test_everything_that_a_dead_process_held_is_given_back_however_much_it_was()
     assert Supervisor([command], OutputWrapper(io.StringIO()), as_json=True).run() == 1
     assert count(RUNNING) == 0
     assert Worker.objects.get().state == "dead"
+
+
+def test_what_took_too_long_is_halved_and_doubled_after_quick_tries() -> None:
+    portion = Portion(500)
+    assert portion.of(600) == 500
+    portion.was_too_much(400)
+    assert portion.of(600) == 200
+    for _ in range(9):
+        portion.was_too_much(portion.of(600))
+    assert portion.of(600) == 1
+    sizes = []
+    for _ in range(10):
+        sizes.append(portion.of(600))
+        portion.was_quick()
+    assert sizes == [1, 2, 4, 8, 16, 32, 64, 128, 256, 500]
+    assert portion.of(3) == 3

@@ -155,6 +155,21 @@ def close_connection(wrapper: Any = connection) -> None:
         wrapper.connection = None
 
 
+def close_if_broken(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:  # noqa: FBT001
+    """Let the next statement connect anew after one that found its connection broken.
+
+    Django does this between requests. A thread of an async handler (`sync_to_async`, `to_thread`) knows none, and would
+    have the same dead connection for ever. A transaction's own end does it for all of its statements.
+    """
+    try:
+        return execute(sql, params, many, context)
+    except (OperationalError, InterfaceError):
+        connection = context["connection"]
+        if not connection.in_atomic_block and connection.connection is not None and connection.connection.closed:
+            connection.close()
+        raise
+
+
 @dataclass(eq=False, slots=True)
 class _Call:
     """A database call that is under way."""

@@ -3,14 +3,14 @@
 A fact is confirmed after its commit, and a commit counts once the disk has it.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 
 from ergon_site.access.database import clock, pooler
+from ergon_site.access.database.calls import close_if_broken
 from ergon_site.access.database.sqlite_errors import SQLiteErrors
 
 # Without recursive triggers, INSERT OR REPLACE would pass by those that keep a table append-only.
@@ -57,21 +57,6 @@ def check_new_connection(connection: Any, **_: Any) -> None:
         f"run ALTER ROLE {connection.settings_dict['USER']} SET synchronous_commit = on, then RECONNECT in the pooler"
     )
     raise OperationalError(msg)
-
-
-def close_if_broken(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:  # noqa: FBT001
-    """Let the next statement connect anew after one that found its connection broken.
-
-    Django does this between requests. A thread of an async handler (`sync_to_async`, `to_thread`) knows none, and would
-    have the same dead connection for ever. A transaction's own end does it for all of its statements.
-    """
-    try:
-        return execute(sql, params, many, context)
-    except (OperationalError, InterfaceError):
-        connection = context["connection"]
-        if not connection.in_atomic_block and connection.connection is not None and connection.connection.closed:
-            connection.close()
-        raise
 
 
 def close_if_replaced(**_: Any) -> None:
