@@ -89,16 +89,16 @@ class DatabaseRetry:
 
     @contextmanager
     def fitting(self, portion: Portion, size: int) -> Iterator[None]:
-        """A part of a call that asks for so much at once: less, if it fails and has taken much of its time."""
+        """A part of a call that asks for so much at once: less the next time, if it takes much of the time limit."""
         asked_at = time.monotonic()
         try:
             yield
-        except (DatabaseError, InterfaceError):
-            if time.monotonic() - asked_at > self._limit / 2:
+        finally:
+            taken = time.monotonic() - asked_at
+            if taken > self._limit / 2:
                 portion.was_too_much(size)
-            raise
-        if time.monotonic() - asked_at < self._limit / 4:
-            portion.was_quick()
+            elif taken < self._limit / 4:
+                portion.was_quick()
 
     def try_once(self, call: Callable[[], T]) -> T | None:
         """The result of the call; None if the database did not answer, which counts as an outage."""
