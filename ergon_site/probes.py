@@ -18,6 +18,7 @@ from ergon_site.access.api import problems, throttling
 from ergon_site.access.api.conventions import Conventional
 from ergon_site.access.api.throttling import ClientRate
 from ergon_site.access.conf import setting
+from ergon_site.access.database.calls import time_limit
 from ergon_site.gauges import Gauges
 
 Handler = Callable[[HttpRequest], HttpResponse]
@@ -48,9 +49,10 @@ def readyz(_request: HttpRequest) -> JsonResponse:
     """The process can work: its database answers and has every migration."""
     checks = {"database": "ok", "migrations": "ok"}
     try:
-        connection.ensure_connection()
-        if waiting := pending_migrations.plan():
-            checks["migrations"] = f"{len(waiting)} waiting: run the command migrate"
+        with time_limit(setting("ERGON_DATABASE_TIMEOUT")):
+            connection.ensure_connection()
+            if waiting := pending_migrations.plan():
+                checks["migrations"] = f"{len(waiting)} waiting: run the command migrate"
     except DatabaseError:
         checks = {"database": "does not answer", "migrations": "unknown"}
     ready = all(state == "ok" for state in checks.values())

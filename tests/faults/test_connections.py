@@ -54,7 +54,7 @@ def test_three_connections_are_enough_to_settle_everything(task: str) -> None:
 
 
 def test_handlers_of_an_event_loop_ask_the_database_again_after_it_has_ended_their_connections() -> None:
-    retried = {"steps": {"process": {"retry": {"max_attempts": 5, "backoff": 0.1}}}}
+    retried = {"steps": {"process": {"retry": {"max_attempts": 20, "backoff": 0.1}}}}
     pipeline = make_pipeline(task="tests.count_async", policy=make_policy("retried", retried))
     with consumer("orders") as process:
         wait_until_started(process)

@@ -155,7 +155,7 @@ def test_what_a_pipeline_claims_after_its_end_is_given_back_while_others_of_its_
             cursor.execute("LOCK TABLE engines_transactionrecord IN EXCLUSIVE MODE")  # a look gets through, no claim
             wait_until_started(first)
             hear(first, "the pipeline 'brief' has ended by its policy's loop.timeout")
-        with consumer("brief", "--timeout", "3600"):
+        with consumer("brief", "--timeout", "3600", **patient):
             eventually(lambda: set(states(*ids)) == {"succeeded"}, "another worker has done everything")
         good = submit(other)
         eventually(lambda: states(*good) == ["succeeded"], "the first one goes on")

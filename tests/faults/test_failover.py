@@ -272,7 +272,8 @@ def test_a_failure_whose_dead_letter_waits_for_a_replica_has_one_and_is_acknowle
         servers.make_synchronous()
         payload = {"mark": str(mark), "until": str(gate), "fail": "broken"}
         connector.dispatch_transactions([Transaction("m", payload)])
-        with consumer(queue, DATABASE_URL=servers.primary, ERGON_DATABASE_TIMEOUT="1") as consuming:
+        patient = {"ERGON_DATABASE_TIMEOUT": "1", "ERGON_LEASE_SECONDS": "30"}
+        with consumer(queue, DATABASE_URL=servers.primary, **patient) as consuming:
             eventually(mark.exists, "the handler runs")
             servers.stop_sending()
             try:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import psycopg
 import pytest
@@ -23,7 +24,7 @@ from ergon_site import embedded
 from tests.commands import hear, next_event, running as running_command
 from tests.durable_transactions import consumer, wait_until_started
 from tests.faults.relay import relay_to
-from tests.processes import LIMIT, eventually, manage
+from tests.processes import LIMIT, eventually, manage, serve
 
 pytestmark = pytest.mark.once
 
@@ -295,6 +296,16 @@ def read_until(process: subprocess.Popen[str], *lines: str) -> None:
     finally:
         limit.cancel()
     assert not missing, missing
+
+
+def test_a_web_process_whose_database_is_silent_is_not_ready_until_it_is_back(scene: Callable[..., Scene]) -> None:
+    at = scene(count=0)
+    with serve(None, "2", DATABASE_URL=at.url, **QUICK) as site, httpx.Client(base_url=site.url, timeout=LIMIT) as web:
+        assert web.get("/readyz").status_code == 200
+        with frozen(at.server):
+            answer = web.get("/readyz")
+            assert (answer.status_code, answer.json()["checks"]["database"]) == (503, "does not answer")
+        eventually(lambda: web.get("/readyz").status_code == 200, "it is ready again")
 
 
 BOUNDARY = "from tests.facts.drafts import make_boundary; make_boundary()"
