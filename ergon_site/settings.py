@@ -145,6 +145,7 @@ INSTALLED_APPS = [
     "facts",
 ]
 MIDDLEWARE = [
+    "ergon_site.access.middleware.watch_requests",
     "ergon_site.probes.answer_probes",
     "ergon_site.access.middleware.observe_api",
     "django.middleware.security.SecurityMiddleware",

@@ -15,12 +15,14 @@ from django.contrib.auth.middleware import AuthenticationMiddleware
 from django.contrib.messages.middleware import MessageMiddleware
 from django.contrib.sessions.exceptions import SessionInterrupted
 from django.contrib.sessions.middleware import SessionMiddleware
-from django.db import DatabaseError
+from django.core.exceptions import MiddlewareNotUsed
+from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
 from django.utils.deprecation import MiddlewareMixin
 
 from ergon_site.access.database import refusals
+from ergon_site.access.database.watched_requests import WatchedRequests
 from ergon_site.access.telemetry import api_duration
 
 Handler = Callable[[HttpRequest], HttpResponse]
@@ -30,6 +32,14 @@ API = "/api/v1/"
 REFRESH = "X-Ergon-Refresh"
 # A session in use is written so many times in its life, not with every request.
 RENEWALS = 60
+
+
+def watch_requests(get_response: Handler) -> Handler:
+    """Let no request wait for ever for a database that answers nobody."""
+    if connection.vendor != "postgresql":
+        raise MiddlewareNotUsed
+    requests = WatchedRequests()
+    return lambda request: requests.answer(get_response, request)
 
 
 def observe_api(get_response: Handler) -> Handler:

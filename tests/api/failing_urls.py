@@ -45,6 +45,10 @@ def fail(_request: HttpRequest) -> NoReturn:
     raise ZeroDivisionError
 
 
+def lack_database(_request: HttpRequest) -> NoReturn:
+    raise OperationalError
+
+
 def deny(_request: HttpRequest) -> NoReturn:
     raise PermissionDenied
 
@@ -61,6 +65,8 @@ urlpatterns = [
     path("api/v1/deny", deny),
     path("api/v1/suspect", suspect),
     path("fail", fail),
+    path("api/v1/lacking", lack_database),
+    path("lacking", lack_database),
     path("deny", deny),
     *real.urlpatterns,
 ]

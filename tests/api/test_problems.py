@@ -120,6 +120,7 @@ def test_503_when_the_database_is_busy_or_away(api: Client) -> None:
     problem(answer, 503, "unavailable")
     assert answer.headers["Retry-After"] == "1"
     assert b"deadlock" not in answer.content
+    problem(api.get("/api/v1/lacking"), 503, "unavailable")
 
 
 def test_a_view_that_names_no_scope_is_closed(api: Client) -> None:
@@ -146,7 +147,7 @@ def test_a_single_fault_is_the_detail(api: Client) -> None:
 
 
 def test_people_get_pages_instead(stranger: Client) -> None:
-    for address, status in {"/nothing": 404, "/fail": 500, "/deny": 403}.items():
+    for address, status in {"/nothing": 404, "/fail": 500, "/lacking": 503, "/deny": 403}.items():
         answer = stranger.get(address)
         assert answer.status_code == status
         assert answer.headers["Content-Type"].startswith("text/html")

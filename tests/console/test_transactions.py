@@ -4,11 +4,13 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
@@ -16,6 +18,7 @@ from pytest_django import Settings
 from engines import conf, transactions, workers
 from engines.core.errors import ExceptionType
 from engines.models import Pipeline, TransactionRecord
+from ergon_site.access.console.pages import ROWS_PER_FETCH
 from ergon_site.access.models import AuditEntry
 from tests.console import records
 from tests.console.records import exported, read
@@ -151,6 +154,23 @@ def test_the_export_names_states_and_holds_no_payload(browse: Client, orders: Pi
     assert (row["id"], row["pipeline"], row["state"], row["category"]) == ("bad", "orders", "failed", "BUSINESS")
     assert "4111-1111" not in body
     assert "payload" not in row
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_an_export_says_so_if_the_database_fails_before_its_end(browse: Client, orders: Pipeline, form: str) -> None:
+    """Whoever takes it cannot know otherwise: the web server ends a broken answer like a whole one."""
+    transactions.submit_many("orders", [transactions.Draft({})] * 2 * ROWS_PER_FETCH)
+    parts = iter(browse.get(f"{LIST}export.{form}").streaming_content)  # type: ignore[attr-defined]
+    taken = [next(parts)]
+    with closing(connection.copy()) as other, other.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [connection.connection.info.backend_pid])
+    taken += parts
+    connection.close()
+    body = b"".join(taken).decode()
+    assert ROWS_PER_FETCH < body.count("\n") < 2 * ROWS_PER_FETCH
+    assert body.endswith("\nRows are missing: the database failed during this export.\n")
 
 
 def test_a_page_begins_with_why_the_transaction_is_where_it_is(browse: Client, orders: Pipeline) -> None:

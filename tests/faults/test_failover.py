@@ -29,7 +29,18 @@ from tests.commands import hear, next_event
 from tests.durable_transactions import consumer, wait_until_started
 from tests.engines.test_broker import dead_messages
 from tests.faults.silent_link import link_to, require_namespaces
-from tests.faults.test_silence import APPEND, BOUNDARY, LOST, OVERDUE, QUICK as BRISK, Server, frozen, in_shell_of
+from tests.faults.test_silence import (
+    APPEND,
+    BOUNDARY,
+    LOST,
+    ORDERS,
+    OVERDUE,
+    QUICK as BRISK,
+    Server,
+    frozen,
+    in_shell_of,
+    site_with_token,
+)
 from tests.processes import LIMIT, ROOT, database_url, environment, eventually, manage
 
 PREPARE = """
@@ -192,19 +203,25 @@ def test_consumers_and_submitters_go_on_at_the_replica_that_is_promoted(folder: 
 
 
 @pytest.mark.once
-def test_maintain_and_forward_go_on_at_the_replica_that_is_promoted_though_the_primary_is_only_frozen(
+def test_what_runs_without_end_goes_on_at_the_replica_that_is_promoted_though_the_primary_is_only_frozen(
     folder: Path,
 ) -> None:
-    """Its kernel still answers for it, and the connections to it stay open."""
+    """`maintain`, `forward` and the web: its kernel still answers for it, and the connections to it stay open."""
     handed = "SELECT count(*) FROM facts_forwardedfact"
     with pair(folder) as servers:
         in_shell_of(servers.primary, BOUNDARY, APPEND.format(number=1))
         common: dict[str, Any] = {"DATABASE_URL": f"{servers.address}&connect_timeout=2", **BRISK}
-        with consumer(command="maintain", **common) as maintain, consumer(command="forward", **common) as forward:
+        with (
+            consumer(command="maintain", **common) as maintain,
+            consumer(command="forward", **common) as forward,
+            site_with_token(**common) as web,
+        ):
             next_event(maintain, "leading")
+            assert web.get(ORDERS).status_code == 200
             eventually(lambda: servers.ask(servers.replica, handed) == [(1,)], "the replica has it")
             with frozen(Server(servers.primary, folder / "first")):
                 servers.promote()
+                assert web.get(ORDERS).status_code == 200
                 hear(maintain, LOST)
                 hear(forward, "has not answered within 1 s")
                 in_shell_of(servers.replica, OVERDUE, APPEND.format(number=2))

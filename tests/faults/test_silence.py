@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -306,6 +307,47 @@ def test_a_web_process_whose_database_is_silent_is_not_ready_until_it_is_back(sc
             answer = web.get("/readyz")
             assert (answer.status_code, answer.json()["checks"]["database"]) == (503, "does not answer")
         eventually(lambda: web.get("/readyz").status_code == 200, "it is ready again")
+
+
+ORDERS = "/api/v1/pipelines/orders"
+CLIENT = """
+from ergon_site.access import clients
+print(clients.create("tests", clients.Grant(scopes=["transactions:read"]), by="tests").token.text)
+"""
+
+
+@contextmanager
+def site_with_token(**changes: str) -> Iterator[httpx.Client]:
+    """A web process with two threads, and a client of its API."""
+    done = manage("shell", "-v0", "-c", CLIENT, **changes)
+    assert done.returncode == 0, done.stderr
+    headers = {"Authorization": f"Bearer {done.stdout.strip()}"}
+    with (
+        serve(None, "2", **changes) as site,
+        httpx.Client(base_url=site.url, headers=headers, timeout=2 * LIMIT) as web,
+    ):
+        yield web
+
+
+def test_requests_that_wait_for_a_silent_database_are_told_and_the_next_have_another_connection(
+    scene: Callable[..., Scene],
+) -> None:
+    """All threads of the process wait; whoever waits for a database that answers others waits on."""
+    at = scene(count=0)
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    with site_with_token(DATABASE_URL=f"{at.url}?connect_timeout=2", **QUICK) as web, ThreadPoolExecutor(2) as pool:
+        with closing(psycopg.connect(at.url)) as other:
+            other.execute("LOCK engines_pipeline IN ACCESS EXCLUSIVE MODE")
+            asked = [pool.submit(web.get, ORDERS) for _ in range(2)]
+            eventually(lambda: ask(at.url, waiting) == (2,), "both wait")
+            # Longer than what a silent database is given: what is tested is that nothing happens.
+            assert not wait(asked, 4 * float(QUICK["ERGON_DATABASE_TIMEOUT"])).done
+            with frozen(at.server):
+                assert [one.result().status_code for one in asked] == [503, 503]
+                assert web.get(ORDERS).status_code == 503
+                page = web.get("/admin/", headers={"Cookie": f"sessionid={'x' * 32}"})
+                assert (page.status_code, "The database is busy or does not answer" in page.text) == (503, True)
+        eventually(lambda: web.get(ORDERS).status_code == 200, "it answers again")
 
 
 BOUNDARY = "from tests.facts.drafts import make_boundary; make_boundary()"

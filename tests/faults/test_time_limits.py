@@ -1,15 +1,18 @@
 """A statement whose time is up is cancelled, and no other one."""
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.http import HttpRequest, StreamingHttpResponse
 
 from ergon_site.access.database import calls
 from ergon_site.access.database.calls import DatabaseTimeoutError, time_limit
 from ergon_site.access.database.watched_calls import WatchedCalls
+from ergon_site.access.database.watched_requests import WatchedRequests
 from tests.processes import LIMIT
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.django_db(transaction=True)]
@@ -65,6 +68,34 @@ def test_watched_calls_end_when_they_are_cut_and_the_next_have_other_connections
         told, sessions = working.result(LIMIT)
     assert told.startswith("the database has not answered in time")
     assert len(sessions) == 2
+
+
+def test_a_part_of_an_answer_that_is_asked_of_the_database_later_is_cut_as_well() -> None:
+    requests, begun = WatchedRequests(), threading.Event()
+
+    def parts() -> Iterator[bytes]:
+        with connection.cursor() as cursor:
+            yield b"first"
+            begun.set()
+            cursor.execute("SELECT pg_sleep(3600)")
+
+    def take() -> list[bytes]:
+        taken = []
+        try:
+            answer = requests.answer(lambda _: StreamingHttpResponse(parts()), HttpRequest())
+            for part in answer:
+                taken.append(part)  # noqa: PERF402 (what came before the error counts)
+        except DatabaseTimeoutError:
+            return taken
+        finally:
+            connection.close()
+        raise AssertionError
+
+    with ThreadPoolExecutor(1) as pool:
+        taking = pool.submit(take)
+        assert begun.wait(LIMIT)
+        requests._calls.cut()
+        assert taking.result(LIMIT) == [b"first"]
 
 
 def session(cursor: Any) -> int:

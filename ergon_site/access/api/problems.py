@@ -1,6 +1,7 @@
 """Every error of the API as RFC 9457 `application/problem+json`, with a stable `code`."""
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from django.core.exceptions import PermissionDenied as DjangoPermissionDenied, RequestDataTooBig
 from django.db import DatabaseError, InterfaceError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
+from django.template import loader
 from django.views import defaults
 from rest_framework import exceptions
 
@@ -19,6 +21,7 @@ from ergon_site.access.policies.errors import StalePolicyError
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
+UNAVAILABLE = "The database is busy or unavailable: try again."
 NO_CHANGES = "The database takes no changes: it is read-only, or its disk is full."
 OUR_CODES = {
     "not_authenticated": "unauthenticated",
@@ -94,6 +97,14 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
+    """What no view has answered, also the error of a database that is away when a session is read."""
+    error = sys.exception()
+    if isinstance(error, DatabaseError | InterfaceError) and refusals.is_unavailable(error):
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+        told = _problem(status, "unavailable", UNAVAILABLE)
+        answer = _for_machines(request, told) or HttpResponse(loader.render_to_string("503.html"), status=status)
+        answer.headers["Retry-After"] = "1"
+        return answer
     detail = "An unexpected error occurred; it has been logged."
     told = _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", detail)
     return _for_machines(request, told) or defaults.server_error(request)
@@ -113,7 +124,7 @@ def _translated(error: Exception) -> Exception:
             # A lost connection, a deadlock, a lock that took too long: no fault of the request, and it passes.
             logger.warning("The database did not carry out a request", exc_info=error)
             is_full = refusals.takes_no_changes(error)
-            detail = NO_CHANGES if is_full else "The database is busy or unavailable: try again."
+            detail = NO_CHANGES if is_full else UNAVAILABLE
             return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", detail, headers={"Retry-After": "1"})
         case KeyReusedError():
             return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, error.code, "This key was used for another request.")

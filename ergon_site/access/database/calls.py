@@ -132,19 +132,28 @@ class time_limit:  # noqa: N801 (read as a verb; a generator would cost several 
         _watcher.end(call)
         if not call.is_expired:
             return
+        has_another = call.cut not in {None, call.wrapper.connection}
         # A request to cancel that comes late must not hit the next statement.
         if call.wrapper.in_atomic_block:
             call.wait_for_cancel()
         else:
             close_connection(call.wrapper)
         # To PostgreSQL a cancelled wait for a synchronous standby is a success with a warning: the standby may lack it.
-        if error is None or isinstance(error, DatabaseError | InterfaceError):
+        if isinstance(error, DatabaseError | InterfaceError) or (error is None and not has_another):
             raise DatabaseTimeoutError.after(call.seconds) from error
 
+    @property
+    def connection(self) -> Any:
+        """What the block asks at present, for another thread: psycopg's connection, None if there is none."""
+        return None if self._call is None else self._call.wrapper.connection
+
     def cut(self) -> None:
-        """Let the block fail now, whatever its limit. For another thread, which knows that the database is away."""
+        """Let the statement at hand fail now. For another thread, which knows that the database answers nobody.
+
+        What the block asks afterwards, it asks on a new connection.
+        """
         if self._call is not None:
-            self._call.ends_at = time.monotonic()
+            _watcher.cut(self._call)
 
 
 def close_connection(wrapper: Any = connection) -> None:
@@ -178,13 +187,14 @@ class _Call:
     seconds: float
     ends_at: float
     is_expired: bool = False
+    cut: Any = None  # the connection whose server answers nobody
     _cancelling: threading.Thread | None = None
 
     def expire(self) -> None:
         """Ask the server to cancel the statement; where there is no thread for it, the socket is closed soon anyway."""
         self.is_expired = True
         arguments = [self.wrapper.connection]
-        self._cancelling = _started(threading.Thread(target=_cancel, args=arguments, name="ergon-cancel", daemon=True))
+        self._cancelling = started(threading.Thread(target=_cancel, args=arguments, name="ergon-cancel", daemon=True))
 
     def wait_for_cancel(self) -> None:
         if self._cancelling is not None:
@@ -205,7 +215,7 @@ class _Watcher:
         with self._lock:
             self._calls.add(call)
             if self._thread is None:
-                self._thread = _started(threading.Thread(target=self._watch, name="ergon-time-limits", daemon=True))
+                self._thread = started(threading.Thread(target=self._watch, name="ergon-time-limits", daemon=True))
         if not self._has_calls.is_set():
             self._has_calls.set()
         return call
@@ -213,6 +223,11 @@ class _Watcher:
     def end(self, call: _Call) -> None:
         with self._lock:
             self._calls.discard(call)
+
+    def cut(self, call: _Call) -> None:
+        with self._lock:
+            if call.wrapper.connection is not None:
+                call.cut, call.ends_at = call.wrapper.connection, time.monotonic()
 
     def _watch(self) -> None:
         while True:
@@ -231,15 +246,16 @@ class _Watcher:
         connection = call.wrapper.connection
         if connection is None:  # it is being opened, which has a time limit of its own
             call.ends_at = now + call.seconds
-            return
-        if not call.is_expired:
+        elif call.cut not in {None, connection}:  # it goes on with another one
+            call.ends_at = math.inf
+        elif not call.is_expired:
             call.expire()
         elif now >= call.ends_at + CANCEL_WITHIN:
             with suppress(Exception), socket.socket(fileno=os.dup(connection.pgconn.socket)) as copy:
                 copy.shutdown(socket.SHUT_RDWR)
 
 
-def _started(thread: threading.Thread) -> threading.Thread | None:
+def started(thread: threading.Thread) -> threading.Thread | None:
     """The thread, started; None if the machine has no more at present. The next call tries again."""
     try:
         thread.start()

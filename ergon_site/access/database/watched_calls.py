@@ -7,8 +7,10 @@ answer, their calls are cut, and go on with new connections.
 
 import math
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from ergon_site.access.database.calls import close_connection, time_limit
 
@@ -18,7 +20,7 @@ class WatchedCalls:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._calls: set[time_limit] = set()
+        self._calls: dict[time_limit, float] = {}  # and when they began
         self._thread = threading.local()
         self.cuts = 0
 
@@ -27,7 +29,7 @@ class WatchedCalls:
         """Run the block on a connection that is newer than the last cut; the next one fails it."""
         with time_limit(math.inf) as call:
             with self._lock:
-                self._calls.add(call)
+                self._calls[call] = time.monotonic()
                 cuts = self.cuts
             try:
                 if getattr(self._thread, "cuts", 0) != cuts:
@@ -36,7 +38,13 @@ class WatchedCalls:
                 yield
             finally:
                 with self._lock:
-                    self._calls.discard(call)
+                    del self._calls[call]
+
+    def longest(self) -> tuple[float, Any]:
+        """Of the call that takes longest, how long it does and the connection that it uses; None if it has none."""
+        with self._lock:
+            call = min(self._calls, key=self._calls.__getitem__, default=None)
+            return (0.0, None) if call is None else (time.monotonic() - self._calls[call], call.connection)
 
     def cut(self) -> None:
         """The database does not answer: what waits for it fails, and nobody uses its connection any more."""
