@@ -32,11 +32,16 @@ def count_ends(pipeline_id: int, *, worker: int = 0, succeeded: int = 0, failed:
 
 @retry_conflicts
 @short_transaction()
-def count_tally(tally: Mapping[tuple[int, bool], int], *, worker: int, number: int) -> None:
-    """Count what ended in a worker other than by a settle, by pipeline and success; each number of the worker once."""
-    if Worker.objects.filter(pk=worker, last_tally__lt=number).update(last_tally=number):
-        for (pipeline_id, is_success), count in sorted(tally.items()):
-            count_ends(pipeline_id, worker=worker, **{"succeeded" if is_success else "failed": count})
+def count_tally(tally: Mapping[tuple[int, bool], int], *, worker: int, number: int) -> bool:
+    """Count what ended in a worker other than by a settle, by pipeline and success; each number of the worker once.
+
+    False if there is no such worker: whether this number is counted already cannot be known.
+    """
+    if not Worker.objects.filter(pk=worker, last_tally__lt=number).update(last_tally=number):
+        return Worker.objects.filter(pk=worker).exists()
+    for (pipeline_id, is_success), count in sorted(tally.items()):
+        count_ends(pipeline_id, worker=worker, **{"succeeded" if is_success else "failed": count})
+    return True
 
 
 @retry_conflicts

@@ -240,7 +240,8 @@ class Heartbeat:
                     self._telling, self._untold = self._untold, Counter()
                     self._tally_number += 1
             if self._telling:
-                transactions.count_tally(self._telling, worker=self.worker.pk, number=self._tally_number)
+                if not transactions.count_tally(self._telling, worker=self.worker.pk, number=self._tally_number):
+                    return  # until it is enrolled again
                 self._telling = Counter()
 
     def _count_durations(self) -> None:
@@ -266,7 +267,7 @@ class Heartbeat:
         with self._renewing:
             self._renew_leases()
         workers.beat(
-            self.worker.pk,
+            self.worker,
             in_flight=self.in_flight,
             abandoned=self._abandoned(),
             settled=self.completer.settled,

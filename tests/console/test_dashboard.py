@@ -130,7 +130,7 @@ def test_what_a_dead_worker_held_needs_a_person_while_nobody_rescues_it(browse: 
 
 def test_abandoned_attempts_need_a_person(browse: Client, orders: Pipeline) -> None:
     worker = records.make_worker("orders")
-    workers.beat(worker.pk, in_flight=0, abandoned=2, settled=0, is_stopping=False)
+    workers.beat(worker, in_flight=0, abandoned=2, settled=0, is_stopping=False)
     assert f"{worker} has 2 abandoned attempts" in read(browse)
 
 

@@ -349,7 +349,7 @@ def test_a_running_one_names_its_worker(browse: Client, orders: Pipeline) -> Non
     worker = records.make_worker("orders")
     transactions.submit("orders", {}, id="runs")
     transactions.claim(orders.pk, 1, worker.pk)
-    workers.beat(worker.pk, in_flight=1, abandoned=0, settled=0, is_stopping=False)
+    workers.beat(worker, in_flight=1, abandoned=0, settled=0, is_stopping=False)
     page = read(browse, page_of(transactions.find("runs")))
     assert f"Running on {worker} for" in page
     assert f"?worker={worker.pk}" in page

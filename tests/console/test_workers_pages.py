@@ -41,7 +41,7 @@ def test_the_living_are_shown_first_and_the_others_when_asked_for(browse: Client
 
 def test_a_row_says_what_a_worker_has_in_hand(browse: Client) -> None:
     worker = enrol("alpha")
-    workers.beat(worker.pk, in_flight=7, abandoned=3, settled=48_210, is_stopping=True)
+    workers.beat(worker, in_flight=7, abandoned=3, settled=48_210, is_stopping=True)
     row = browse.get("/admin/engines/worker/").content.decode().split('class="data-row')[1]
     for words in (f"alpha:{worker.pid}", "stopping", "invoices, rates", ">7<", ">3<", "48,210", "ago"):
         assert words in row

@@ -21,7 +21,7 @@ from engines.connectors.database import DatabaseConnector
 from engines.core import histogram
 from engines.core.outcome import Later, Success
 from engines.core.pacing import GLANCE
-from engines.models import Durations, Worker
+from engines.models import Durations, Throughput, Worker
 from engines.transactions import LeasedTransaction, Settlement
 from engines.transactions.statements import statements
 from engines.transactions.statements.postgresql import BURST, CHANNEL
@@ -57,6 +57,20 @@ def test_a_heart_beats_on_whatever_fails_and_says_so_once(error: Exception) -> N
         wait_for(lambda: Worker.objects.get().heartbeat_at > before)
     said = [log for log in logs if log["event"] == "heartbeat_failed"]
     assert [(log["to"], log["error"]) for log in said] == [("fail", "a fault in an errand")]
+
+
+def test_a_worker_whose_row_is_lost_is_enrolled_again_and_what_it_does_is_counted() -> None:
+    """As after a replica that lacked the row was promoted."""
+    pipeline = make_pipeline()
+    with Heartbeat([pipeline.name]) as heartbeat:
+        before = Worker.objects.get()
+        Worker.objects.all().delete()
+        heartbeat.tally(pipeline.pk, is_success=True)
+        heartbeat._write_tally()
+        heartbeat._renew()
+        after = Worker.objects.get()
+        assert (after.pk, after.state, after.pipelines) == (before.pk, before.state, before.pipelines)
+        wait_for(lambda: Throughput.objects.filter(pipeline_id=pipeline.pk, succeeded=1).exists())
 
 
 def test_durations_that_the_database_refuses_are_counted_later() -> None:

@@ -27,4 +27,4 @@ def working(*executors: dict[str, Any]) -> Worker:
 
 
 def beat(worker: Worker, *executors: dict[str, Any]) -> None:
-    workers.beat(worker.pk, in_flight=0, abandoned=0, settled=0, is_stopping=False, executors=executors)
+    workers.beat(worker, in_flight=0, abandoned=0, settled=0, is_stopping=False, executors=executors)
