@@ -33,9 +33,11 @@ def enrol(pipelines: list[str]) -> Worker:
 def beat(worker: Worker, *, is_stopping: bool, **in_hand: Any) -> None:
     """Record a heartbeat and the work in hand, by column. A worker that was thought dead is alive again."""
     state = WorkerState.STOPPING if is_stopping else WorkerState.RUNNING
-    if not Worker.objects.filter(pk=worker.pk).update(heartbeat_at=Now(), state=state.value, **in_hand):
+    row, told = Worker.objects.filter(pk=worker.pk), {"heartbeat_at": Now(), "state": state.value, **in_hand}
+    if not row.update(**told):
         # A replica that was promoted may lack its row. Under the same id: its leases name it.
         Worker.objects.bulk_create([worker], ignore_conflicts=True)
+        row.update(**told)
 
 
 def retire(

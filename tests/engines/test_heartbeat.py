@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections import deque
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -64,6 +65,7 @@ def test_a_worker_whose_row_is_lost_is_enrolled_again_and_what_it_does_is_counte
     pipeline = make_pipeline()
     with Heartbeat([pipeline.name]) as heartbeat:
         before = Worker.objects.get()
+        heartbeat.worker.heartbeat_at -= timedelta(hours=1)
         Worker.objects.all().delete()
         heartbeat.tally(pipeline.pk, is_success=True)
         heartbeat._write_tally()

@@ -13,7 +13,7 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import label_for_field
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import DatabaseError
+from django.db import DatabaseError, InterfaceError
 from django.db.models import Model, QuerySet, Value
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.template.defaultfilters import slugify
@@ -281,7 +281,7 @@ def _sent(lines: Iterator[str]) -> Iterator[str]:
     try:
         while part := "".join(islice(lines, LINES_AT_ONCE)):
             yield part
-    except DatabaseError as error:
+    except (DatabaseError, InterfaceError) as error:
         logger.warning("The database failed during an export", exc_info=error)
         yield BROKEN_OFF
 

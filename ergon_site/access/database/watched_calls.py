@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any
 
 from ergon_site.access.database.calls import close_connection, time_limit
@@ -41,10 +42,13 @@ class WatchedCalls:
                     del self._calls[call]
 
     def longest(self) -> tuple[float, Any]:
-        """Of the call that takes longest, how long it does and the connection that it uses; None if it has none."""
+        """Of the call with a connection that takes longest, how long it does, and the connection."""
         with self._lock:
-            call = min(self._calls, key=self._calls.__getitem__, default=None)
-            return (0.0, None) if call is None else (time.monotonic() - self._calls[call], call.connection)
+            connected = [
+                (began, asked) for call, began in self._calls.items() if (asked := call.connection) is not None
+            ]
+        began, asked = min(connected, key=itemgetter(0), default=(math.inf, None))
+        return time.monotonic() - began, asked
 
     def cut(self) -> None:
         """The database does not answer: what waits for it fails, and nobody uses its connection any more."""

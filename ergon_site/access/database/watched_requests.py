@@ -66,7 +66,7 @@ class WatchedRequests:
             time.sleep(LOOK_EVERY)
             limit = setting("ERGON_DATABASE_TIMEOUT")
             seconds, asked = self._calls.longest()
-            if seconds > limit and asked is not None and not _answers(asked, limit):
+            if seconds > limit and not _answers(asked, limit):
                 log.warning("requests_cut", error=str(DatabaseTimeoutError.after(limit)))
                 self._calls.cut()
 
