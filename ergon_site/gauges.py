@@ -14,6 +14,8 @@ from engines import workers
 from engines.core.errors import headline
 from engines.models import Pipeline
 from engines.reads import executors, status
+from ergon_site.access.conf import setting
+from ergon_site.access.database.calls import time_limit
 from ergon_site.access.database.clock import database_time
 from facts.core.gates import Gate
 from providers.core.breaker import BreakerState
@@ -41,12 +43,15 @@ class Gauges(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
+        found: list[Metric] = []
         try:
-            boundaries, calls = _of_boundaries() if HAS_FACTS else (), _of_providers() if HAS_PROVIDERS else ()
-            yield from [*_of_engines(), *_of_executors(), *boundaries, *calls]
+            with time_limit(setting("ERGON_DATABASE_TIMEOUT")):
+                boundaries, calls = _of_boundaries() if HAS_FACTS else (), _of_providers() if HAS_PROVIDERS else ()
+                found = [*_of_engines(), *_of_executors(), *boundaries, *calls]
         except DatabaseError as error:
             # The other numbers must be there all the same, at such a time above all.
             log.warning("gauges_unread", error=headline(error))
+        yield from found
 
 
 class Reading:

@@ -19,7 +19,8 @@ from providers.core.policy import ProviderPolicy
 from providers.models import ProviderPolicyRow, ProviderPolicyVersion
 
 log = structlog.get_logger("ergon.providers")
-FRESH = 1.0
+# Seconds: how long a look counts, and how long it may take.
+FRESH, LIMIT = 1.0, 5.0
 POLICIES: Policies[ProviderPolicyRow, ProviderPolicyVersion] = Policies(model=ProviderPolicyRow)
 # The class attribute for each field of a policy.
 RENAMED = {
@@ -60,10 +61,10 @@ def governing(provider: Any) -> Governing:
     """The policy of a provider: what the database says, with the number of its version, or else its class."""
     if (known := remembered(provider)) is not None:
         return known
-    key, now = (provider.provider_name, provider.capability), time.monotonic()
+    key = (provider.provider_name, provider.capability)
     _, found = _looks.get(key, (None, None))
     try:
-        with calls.lost_connections_closed():
+        with calls.answered_within(LIMIT):
             row = POLICIES.look_up(*key)
         version = row.active if row else None
         found = Governing(ProviderPolicy.from_stored(version.body), version.number) if version else None
@@ -71,7 +72,7 @@ def governing(provider: Any) -> Governing:
         # What was found last stays in force.
         telemetry.store_failures.add(1, {telemetry.VERB: "policy"})
         log.warning("provider store unavailable", verb="policy", error_type=type(error).__name__)
-    _looks[key] = now, found
+    _looks[key] = time.monotonic(), found
     return found or Governing(defaults_of(provider))
 
 

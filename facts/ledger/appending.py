@@ -11,9 +11,10 @@ from django.db import connection
 from ergon_site.access.conf import current_transaction
 from ergon_site.access.core.texts import is_storable
 from ergon_site.access.database import pooler
-from ergon_site.access.database.calls import retry_conflicts, short_transaction
+from ergon_site.access.database.calls import retry_conflicts, short_transaction, time_limit
 from ergon_site.access.database.group_commit import Group, Lane
 from facts import telemetry
+from facts.conf import settings
 from facts.core.errors import BufferFullError, ConflictingDuplicateError, FactError
 from facts.core.steps import Appended
 from facts.ledger import boundaries, postgresql, references, remembering
@@ -112,7 +113,15 @@ def _on_own_connection(work: Callable[[Any], int | None]) -> int | None:
     return pooler.carry_out(connection, carried, carried)
 
 
-def _write(drafts: Sequence[Given | FactError], carry_out: OnConnection = _on_own_connection) -> list[Result]:
+def _write_for_all(drafts: Sequence[Given]) -> list[Result]:
+    """In time: all others of this process wait until it is done."""
+    limit = settings().database_timeout
+    return _write(drafts, partial(_lane.carry_out, limit=limit), limit)
+
+
+def _write(
+    drafts: Sequence[Given | FactError], carry_out: OnConnection = _on_own_connection, limit: float | None = None
+) -> list[Result]:
     """Write them, boundary by boundary, each in a transaction of its own: at once, if all are new and there is room."""
     results: list[Any] = [_prepared(draft) for draft in drafts]
     places: dict[tuple[str, str], list[int]] = {}
@@ -127,17 +136,21 @@ def _write(drafts: Sequence[Given | FactError], carry_out: OnConnection = _on_ow
         if connection.vendor == "postgresql" and not any(entry.references for entry in entries):
             first = carry_out(partial(postgresql.append, entries=entries))
         if first is None:
-            try:
-                boundary = boundaries.find_open(*zones)
-            except FactError as refusal:
-                written: Sequence[Result] = [refusal] * len(entries)
-            else:
-                written = _write_known(boundary.pk, entries)
+            with time_limit(limit):
+                written: Sequence[Result] = _write_one_by_one(zones, entries)
         else:
             written = [Appended(offset, entry.message_id, False) for offset, entry in enumerate(entries, first)]  # noqa: FBT003
         for place, result in zip(mine, written, strict=True):
             results[place] = result
     return results
+
+
+def _write_one_by_one(zones: tuple[str, str], entries: Sequence[Entry]) -> Sequence[Result]:
+    try:
+        boundary = boundaries.find_open(*zones)
+    except FactError as refusal:
+        return [refusal] * len(entries)
+    return _write_known(boundary.pk, entries)
 
 
 @retry_conflicts
@@ -209,4 +222,4 @@ def _difference(entry: Entry, content: str | None) -> str:
 
 _lane = Lane()
 # Whoever writes for all also prepares for all: one thread does in a row what many would do in turns, for longer.
-_group: Group[Given, Result] = Group(partial(_write, carry_out=_lane.carry_out))
+_group: Group[Given, Result] = Group(_write_for_all)

@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 
 from engines.core import failures
+from ergon_site.access.database.calls import time_limit
 from providers import telemetry
 from providers.calls import settling
 from providers.conf import settings
@@ -24,7 +25,7 @@ from providers.database import sql
 
 # At most so much, in pages of 4 KiB; beyond that an outcome is only logged.
 MOST_PAGES = 64 * 1024 * 1024 // 4096
-WAIT = 5.0
+WAIT = LIMIT = 5.0  # seconds, for the file and for the database
 BATCH = 100
 OWNER_ONLY = 0o600
 TABLE = """
@@ -138,7 +139,7 @@ def _replay(chosen: str, *given: str) -> int:
     count = 0
     for number, entry in rows:
         try:
-            with sql.lost_connections_closed():
+            with sql.lost_connections_closed(), time_limit(LIMIT):
                 _settle(*journal_entry.loaded(entry))
         except sql.LOST:
             known.has_outcomes = True

@@ -28,6 +28,7 @@ from ergon_site.postgresql_address import DEFAULTS
 from tests.commands import hear, next_event
 from tests.durable_transactions import consumer, wait_until_started
 from tests.engines.test_broker import dead_messages
+from tests.facts.drafts import draft
 from tests.faults.silent_link import link_to, require_namespaces
 from tests.faults.test_silence import (
     APPEND,
@@ -218,16 +219,18 @@ def test_what_runs_without_end_goes_on_at_the_replica_that_is_promoted_though_th
         ):
             next_event(maintain, "leading")
             assert web.get(ORDERS).status_code == 200
-            eventually(lambda: servers.ask(servers.replica, handed) == [(1,)], "the replica has it")
+            assert web.post("/api/v1/facts", json=draft(2)).status_code == 201
+            eventually(lambda: servers.ask(servers.replica, handed) == [(2,)], "the replica has it")
             with frozen(Server(servers.primary, folder / "first")):
                 servers.promote()
+                assert web.post("/api/v1/facts", json=draft(3)).status_code == 201
                 assert web.get(ORDERS).status_code == 200
                 hear(maintain, LOST)
                 hear(forward, "has not answered within 1 s")
-                in_shell_of(servers.replica, OVERDUE, APPEND.format(number=2))
+                in_shell_of(servers.replica, OVERDUE)
                 while next_event(maintain, "done")["chore"] != "scheduled":
                     pass
-                eventually(lambda: servers.ask(servers.replica, handed) == [(2,)], "the next fact is handed over")
+                eventually(lambda: servers.ask(servers.replica, handed) == [(3,)], "the next fact is handed over")
                 for process in (maintain, forward):
                     process.send_signal(signal.SIGTERM)
                     _, errors = process.communicate(timeout=60)

@@ -24,6 +24,7 @@ from engines.management.serving import LEAVING
 from ergon_site import embedded
 from tests.commands import hear, next_event, running as running_command
 from tests.durable_transactions import consumer, wait_until_started
+from tests.facts.drafts import draft
 from tests.faults.relay import relay_to
 from tests.processes import LIMIT, eventually, manage, serve
 
@@ -312,7 +313,9 @@ def test_a_web_process_whose_database_is_silent_is_not_ready_until_it_is_back(sc
 ORDERS = "/api/v1/pipelines/orders"
 CLIENT = """
 from ergon_site.access import clients
-print(clients.create("tests", clients.Grant(scopes=["transactions:read"]), by="tests").token.text)
+from tests.facts.drafts import OFFICE, PLANT
+grant = clients.Grant(scopes=["transactions:read", "facts:append"], zones=[PLANT], target_zones=[OFFICE])
+print(clients.create("tests", grant, by="tests").token.text)
 """
 
 
@@ -334,8 +337,10 @@ def test_requests_that_wait_for_a_silent_database_are_told_and_the_next_have_ano
 ) -> None:
     """All threads of the process wait; whoever waits for a database that answers others waits on."""
     at = scene(count=0)
+    in_shell_of(at.url, BOUNDARY)
     waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
     with site_with_token(DATABASE_URL=f"{at.url}?connect_timeout=2", **QUICK) as web, ThreadPoolExecutor(2) as pool:
+        assert web.post("/api/v1/facts", json=draft(1)).status_code == 201
         with closing(psycopg.connect(at.url)) as other:
             other.execute("LOCK engines_pipeline IN ACCESS EXCLUSIVE MODE")
             asked = [pool.submit(web.get, ORDERS) for _ in range(2)]
@@ -345,9 +350,12 @@ def test_requests_that_wait_for_a_silent_database_are_told_and_the_next_have_ano
             with frozen(at.server):
                 assert [one.result().status_code for one in asked] == [503, 503]
                 assert web.get(ORDERS).status_code == 503
+                # By a connection of all threads.
+                assert web.post("/api/v1/facts", json=draft(2)).status_code == 503
                 page = web.get("/admin/", headers={"Cookie": f"sessionid={'x' * 32}"})
                 assert (page.status_code, "The database is busy or does not answer" in page.text) == (503, True)
         eventually(lambda: web.get(ORDERS).status_code == 200, "it answers again")
+        assert web.post("/api/v1/facts", json=draft(2)).is_success
 
 
 BOUNDARY = "from tests.facts.drafts import make_boundary; make_boundary()"

@@ -9,11 +9,12 @@ import pytest
 from django.db import connection, transaction
 from django.http import HttpRequest, StreamingHttpResponse
 
+from ergon_site.access.console.pages import BROKEN_OFF, _sent
 from ergon_site.access.database import calls
 from ergon_site.access.database.calls import DatabaseTimeoutError, time_limit
 from ergon_site.access.database.watched_calls import WatchedCalls
 from ergon_site.access.database.watched_requests import WatchedRequests
-from tests.processes import LIMIT
+from tests.processes import LIMIT, eventually
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.django_db(transaction=True)]
 
@@ -96,6 +97,59 @@ def test_a_part_of_an_answer_that_is_asked_of_the_database_later_is_cut_as_well(
         assert begun.wait(LIMIT)
         requests._calls.cut()
         assert taking.result(LIMIT) == [b"first"]
+
+
+def test_what_an_export_tells_of_a_cut_is_sent() -> None:
+    """Also while rows are fetched, when nobody closes the connection that was cut."""
+    requests, begun = WatchedRequests(), threading.Event()
+
+    def lines() -> Iterator[str]:
+        connection.ensure_connection()
+        begun.set()
+        with connection.wrap_database_errors:
+            connection.connection.execute("SELECT pg_sleep(3600)")
+        yield "a line"
+
+    def take() -> bytes:
+        try:
+            return b"".join(requests.answer(lambda _: StreamingHttpResponse(_sent(lines())), HttpRequest()))
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        taking = pool.submit(take)
+        assert begun.wait(LIMIT)
+        eventually(lambda: requests._calls.longest()[1] is not None, "it waits for rows")
+        requests._calls.cut()
+        assert taking.result(LIMIT).decode() == BROKEN_OFF
+
+
+def test_only_who_waits_for_a_silent_server_is_looked_at_and_cut() -> None:
+    watched, is_cut, begun = WatchedCalls(), threading.Event(), threading.Barrier(3)
+
+    def rest() -> bool:
+        with watched.call(), connection.cursor() as cursor:
+            before = session(cursor)
+            begun.wait(LIMIT)
+            is_cut.wait(LIMIT)
+            same = session(cursor) == before
+        connection.close()
+        return same
+
+    def work() -> None:
+        with watched.call(), connection.cursor() as cursor:
+            begun.wait(LIMIT)
+            cursor.execute("SELECT pg_sleep(3600)")
+
+    with ThreadPoolExecutor(2) as pool:
+        resting, working = pool.submit(rest), pool.submit(work)
+        begun.wait(LIMIT)
+        eventually(lambda: watched.longest()[1] is not None, "one waits")
+        watched.cut(watched.longest()[1])
+        assert isinstance(working.exception(LIMIT), DatabaseTimeoutError)
+        assert watched.longest()[1] is None
+        is_cut.set()
+        assert resting.result(LIMIT)
 
 
 def session(cursor: Any) -> int:

@@ -31,6 +31,7 @@ from django.db import (
     transaction,
 )
 from django.db.utils import DEFAULT_DB_ALIAS
+from psycopg.pq import TransactionStatus
 
 # What the server ends without leaving anything of it.
 SERIALIZATION_FAILURE, DEADLOCK_DETECTED, IDLE_FOR_TOO_LONG = "40001", "40P01", "25P03"
@@ -106,20 +107,21 @@ class DatabaseTimeoutError(OperationalError):
 
 
 class time_limit:  # noqa: N801 (read as a verb; a generator would cost several times as much, at every statement)
-    """Bound everything that a block asks of PostgreSQL on this thread's connection.
+    """Bound everything that a block asks of PostgreSQL on this thread's connection, or on another one of its own.
 
     SQLite has no connection that could fall silent; its own busy timeout bounds the wait for another writer.
     """
 
-    __slots__ = ("_call", "seconds", "was_connected")
+    __slots__ = ("_call", "_wrapper", "seconds", "was_connected")
 
-    def __init__(self, seconds: float | None) -> None:
+    def __init__(self, seconds: float | None, wrapper: Any = None) -> None:
         self.seconds = seconds
+        self._wrapper = wrapper
         self.was_connected = False  # to PostgreSQL, when the block began
         self._call: _Call | None = None
 
     def __enter__(self) -> Self:
-        wrapper: Any = connections[DEFAULT_DB_ALIAS]
+        wrapper: Any = self._wrapper or connections[DEFAULT_DB_ALIAS]
         if self.seconds is not None and wrapper.vendor == "postgresql":
             self.was_connected = wrapper.connection is not None
             self._call = _watcher.begin(wrapper, self.seconds)
@@ -143,15 +145,14 @@ class time_limit:  # noqa: N801 (read as a verb; a generator would cost several 
             raise DatabaseTimeoutError.after(call.seconds) from error
 
     @property
-    def connection(self) -> Any:
-        """What the block asks at present, for another thread: psycopg's connection, None if there is none."""
-        return None if self._call is None else self._call.wrapper.connection
+    def waits_for(self) -> Any:
+        """The connection, psycopg's, from which the block wants an answer now; None after a cut. For another thread."""
+        call = self._call
+        asked = None if call is None or call.wrapper.connection is call.cut else call.wrapper.connection
+        return None if asked is None or asked.info.transaction_status != TransactionStatus.ACTIVE else asked
 
     def cut(self) -> None:
-        """Let the statement at hand fail now. For another thread, which knows that the database answers nobody.
-
-        What the block asks afterwards, it asks on a new connection.
-        """
+        """Let its connection fail now. For another thread, which knows that the database answers nobody."""
         if self._call is not None:
             _watcher.cut(self._call)
 

@@ -12,7 +12,7 @@ from django.db import OperationalError, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ergon_site.access.database import pooler
-from ergon_site.access.database.calls import DatabaseTimeoutError
+from ergon_site.access.database.calls import DatabaseTimeoutError, time_limit
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -187,8 +187,8 @@ class Lane:
     def __init__(self) -> None:
         self._wrapper: BaseDatabaseWrapper | None = None
 
-    def carry_out(self, work: Callable[[BaseDatabaseWrapper], T]) -> T:
-        """Carry out what may be carried out twice; a connection that was lost is made anew."""
+    def carry_out(self, work: Callable[[BaseDatabaseWrapper], T], *, limit: float | None = None) -> T:
+        """Carry out what may be carried out twice; a connection that was lost, or is silent, is made anew."""
         while True:
             is_new = self._wrapper is None
             if self._wrapper is None:
@@ -196,7 +196,8 @@ class Lane:
                 self._wrapper.inc_thread_sharing()
             carried = partial(work, self._wrapper)
             try:
-                return pooler.carry_out(self._wrapper, carried, carried)
+                with time_limit(limit, self._wrapper):
+                    return pooler.carry_out(self._wrapper, carried, carried)
             except OperationalError:
                 self.close()
                 if is_new:

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any
 
+import psycopg
+
 from ergon_site.access.database.calls import close_connection, time_limit
 
 
@@ -42,17 +44,27 @@ class WatchedCalls:
                     del self._calls[call]
 
     def longest(self) -> tuple[float, Any]:
-        """Of the call with a connection that takes longest, how long it does, and the connection."""
+        """Of the call that takes longest and waits for an answer, how long it takes, and the connection."""
         with self._lock:
-            connected = [
-                (began, asked) for call, began in self._calls.items() if (asked := call.connection) is not None
-            ]
-        began, asked = min(connected, key=itemgetter(0), default=(math.inf, None))
+            waiting = [(began, asked) for call, began in self._calls.items() if (asked := call.waits_for) is not None]
+        began, asked = min(waiting, key=itemgetter(0), default=(math.inf, None))
         return time.monotonic() - began, asked
 
-    def cut(self) -> None:
-        """The database does not answer: what waits for it fails, and nobody uses its connection any more."""
+    def cut(self, silent: Any = None) -> None:
+        """The database does not answer: what waits for it fails, and nobody uses its connection any more.
+
+        With a connection, only what waits for the same server; who asks it later is cut later.
+        """
         with self._lock:
             self.cuts += 1
             for call in self._calls:
-                call.cut()
+                asked = call.waits_for
+                if silent is None or (asked is not None and _server(asked) == _server(silent)):
+                    call.cut()
+
+
+def _server(asked: Any) -> tuple[str, str, int] | None:
+    try:
+        return asked.info.host, asked.info.hostaddr, asked.info.port
+    except psycopg.OperationalError:  # closed meanwhile
+        return None

@@ -9,8 +9,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
-from selectors import EVENT_READ, DefaultSelector
 from typing import Any, TypeVar
 
 import psycopg
@@ -39,7 +37,7 @@ class WatchedRequests:
         self._be_watched()
         with self._calls.call():
             response = get_response(request)
-        if isinstance(response, StreamingHttpResponse):
+        if isinstance(response, StreamingHttpResponse) and not response.is_async:
             content: Any = response.streaming_content
             response.streaming_content = self._stream(content)
         return response
@@ -48,8 +46,13 @@ class WatchedRequests:
         """Each part is asked of the database when the client has taken the one before."""
         parts, end = iter(content), object()
         while True:
-            with self._calls.call():
-                part: Any = next(parts, end)
+            part: Any = end
+            try:
+                with self._calls.call():
+                    part = next(parts, end)
+            except DatabaseTimeoutError:
+                if part is end:  # else the part tells of it
+                    raise
             if part is end:
                 return
             yield part
@@ -66,25 +69,23 @@ class WatchedRequests:
             time.sleep(LOOK_EVERY)
             limit = setting("ERGON_DATABASE_TIMEOUT")
             seconds, asked = self._calls.longest()
-            if seconds > limit and not _answers(asked, limit):
+            if seconds <= limit:
+                continue
+            if _answers(asked, limit):
+                time.sleep(limit)
+            else:
                 log.warning("requests_cut", error=str(DatabaseTimeoutError.after(limit)))
-                self._calls.cut()
+                self._calls.cut(asked)
 
 
 def _answers(asked: Any, limit: float) -> bool:
     """Whether the server of a connection answers a new one, be it with a refusal."""
     try:
         # What it tells of itself names that server alone, and the address that its name stood for.
-        same: Any = {
-            "password": asked.info.password,
-            "target_session_attrs": "any",
-            "connect_timeout": math.ceil(limit),
-        }
-        with closing(psycopg.connect(asked.info.dsn, **same)) as asking, DefaultSelector() as waiting:
-            asking.pgconn.send_query(b"SELECT 1")  # a pooler answers who connects by itself
-            waiting.register(asking.pgconn.socket, EVENT_READ)
-            return bool(waiting.select(limit))
+        same: Any = {"password": asked.info.password, "target_session_attrs": "any"}
+        psycopg.connect(asked.info.dsn, **same, connect_timeout=math.ceil(limit)).close()
     except psycopg.errors.ConnectionTimeout:
         return False
     except psycopg.Error:
-        return True
+        pass
+    return True
