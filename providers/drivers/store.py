@@ -79,10 +79,11 @@ class Store:
         left, lease = self._left(), self._ticket.policy.idempotency_lease
         # The request is also in progress while it waits for its turn.
         lease = max(lease + self._ticket.policy.max_wait, (left or 0.0) + SLACK)
-        if calls.is_waiting_for(self._ticket):
-            # Before the key can be taken again: whoever took it first would make the call once more.
-            with suppress(*calls.LOST), calls.answered_within(self._time_for("claim")):
-                calls.replay_same(self._ticket)
+        for _ in range(2):  # the second time on a new connection, if only this one was lost
+            if calls.is_waiting_for(self._ticket):
+                # Before the key can be taken again: whoever took it first would make the call once more.
+                with suppress(*calls.LOST), calls.answered_within(self._time_for("claim")):
+                    calls.replay_same(self._ticket)
         found = self._ask("claim", lambda _: calls.claim(self._ticket, lease=lease))
         if isinstance(found, Claimed):
             self._ticket.token = found.token

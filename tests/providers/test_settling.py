@@ -11,7 +11,7 @@ from asgiref.sync import async_to_sync
 from django.db import connection
 
 from ergon_site.dashboard import providers
-from providers import calls
+from providers import active_policy, calls
 from providers.calls import journal
 from providers.conf import settings
 from providers.core.breaker import Permit, Verdict
@@ -231,6 +231,20 @@ def test_the_first_call_of_a_capability_can_be_one_that_was_made_without_the_dat
     wait_for_the_database()
     again = provider.ask(idempotency_key="order-1")
     assert (again.payload, again.replayed, calls.waiting(), attempts()) == ({"rank": 1}, True, 0, [("success", None)])
+
+
+@pytest.mark.postgresql
+def test_a_call_that_was_made_without_the_database_is_not_made_again_by_who_finds_its_connection_closed() -> None:
+    provider = scripted({"rank": 1}, {"rank": 2}, on_store_failure="local")
+    lose_database(2.0)
+    provider.ask(idempotency_key="order-1")
+    wait_for_the_database()
+    active_policy.forget_all()
+    active_policy.governing(provider)  # so that the claim finds out first
+    with psycopg.connect(database_url()) as other:
+        other.execute("SELECT pg_terminate_backend(%s, 10000)", [connection.connection.info.backend_pid])
+    again = provider.ask(idempotency_key="order-1")
+    assert (again.payload, again.replayed, attempts()) == ({"rank": 1}, True, [("success", None)])
 
 
 def test_an_outcome_whose_gate_is_not_there_makes_it() -> None:
