@@ -13,10 +13,12 @@ from engines.core.states import State
 from engines.dead_letters import bulk, bulk_kinds, bulk_replays
 from engines.dead_letters.bulk import BulkError, Selection, Terms
 from engines.models import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup, Pipeline, Schedule, TransactionRecord
+from ergon_site.access.database.clock import database_time
 from ergon_site.access.models import AuditEntry
 from facts.models import Artifact
 from tests.durable_transactions import claim, failed, settle, submit
 from tests.factories import make_pipeline
+from tests.processes import eventually
 
 pytestmark = pytest.mark.django_db
 
@@ -149,7 +151,8 @@ def test_all_that_match_are_found_as_it_runs_but_not_what_comes_later() -> None:
     submit(other, 1)
     operation = begin("cancel", "transaction", {"state": "pending", "pipeline": "orders"}, rate=2)
     assert (operation.expected, operation.dry_run["would"]) == (3, 3)
-    submit(orders, 2)  # younger than the operation
+    eventually(lambda: database_time() > operation.created_at, "what comes next is younger")  # SQLite counts in ms
+    submit(orders, 2)
     BulkOperation.objects.update(moved_at=timezone.now() - timedelta(seconds=1))
     assert bulk.advance() == 2
     operation = advance(5)
