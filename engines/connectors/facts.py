@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 
@@ -19,7 +19,7 @@ from engines.core.outcome import Failure, Outcome
 from engines.tasks.transaction import Transaction
 from engines.worker.database_retry import DatabaseRetry
 from engines.worker.thread_pool import ThreadPool
-from ergon_site.access.database.calls import close_connection
+from ergon_site.access.database.calls import close_connection, short_transaction
 from facts import ledger
 from facts.core.errors import FactError
 from facts.ledger import holding, reading
@@ -43,6 +43,14 @@ class ReadFact(Transaction):
     """A fact, and the hold on the consumer under which it was read."""
 
     hold: int = field(default=0, compare=False)
+
+
+class Read(NamedTuple):
+    """The next facts, how often which of them were started, and the identity of the last."""
+
+    found: Sequence[reading.Found] = ()
+    started: dict[str, int] = {}
+    last: reading.Identity | None = None
 
 
 class FactsConnector(Connector):
@@ -69,6 +77,7 @@ class FactsConnector(Connector):
         # Up to where facts have been given out, and confirmed; unknown until this process holds the consumer.
         self._position: int | None = None
         self._confirmed = -1
+        self._last: reading.Identity | None = None  # of the fact that was given out last
         self._held_at: Moment | None = None
         self._hold_number = 0  # each time that it had been lost, another
         # After a process has died: up to where the start of a fact is written down, and of which it was.
@@ -184,9 +193,8 @@ class FactsConnector(Connector):
         batch: list[Transaction] = []
         try:
             while not batch and (read := self._retry.wait_out(lambda: self._read(size))) is not None:
-                found, started = read
-                batch = self._take_returned(size) or self._take(found, started)
-                if not found:
+                batch = self._take_returned(size) or self._take(read)
+                if not read.found:
                     break
             if not batch and self._noted:
                 self._settle()  # the last dead letter is recorded
@@ -195,35 +203,37 @@ class FactsConnector(Connector):
             raise ConnectorError(msg) from error
         return batch
 
-    def _read(self, size: int) -> tuple[Sequence[reading.Found], dict[str, int]]:
-        """The next facts, and how often which were started: not taken yet, as a try that ends too late is repeated."""
+    def _read(self, size: int) -> Read:
+        """The next facts: not taken yet, as a try that ends too late is repeated."""
         if not self._hold(reading.find_consumer(self._name)):
-            return (), {}
+            return Read()
         # Only now: somebody else may have moved the cursor between a look at it and the hold.
         consumer = reading.find_consumer(self._name)
+        self._note_set_back(consumer)
         with self._lock:
             # Somebody else may have read on while the term was over.
             if self._position is None or consumer.cursor > self._position:
                 self._position = self._confirmed = consumer.cursor
         found = () if self._returned else reading.after(consumer.boundary, self._position, size)
-        return found, consumer.started or {}
+        last = reading.identity(consumer.boundary, found[-1].offset) if found else None
+        return Read(found, consumer.started or {}, last)
 
     def _take_returned(self, size: int) -> list[Transaction]:
         with self._lock:
             return [self._returned.pop(offset) for offset in sorted(self._returned)[:size]]
 
-    def _take(self, found: Sequence[reading.Found], started: dict[str, int]) -> list[Transaction]:
+    def _take(self, read: Read) -> list[Transaction]:
         """What is to be run of the facts that were found; those that have ended their workers too often are buried."""
-        batch = {offset: self._transaction(offset, content) for offset, content in found}
+        batch = {offset: self._transaction(offset, content) for offset, content in read.found}
         # Where nobody keeps dead letters it runs once more.
-        for offset, starts in started.items():
+        for offset, starts in read.started.items():
             if starts >= POISON and int(offset) in batch and self.on_dead is not None:
                 self.on_dead(batch.pop(int(offset)), Failure(PoisonError(starts)))
                 self._noted.add(int(offset))
-        if found:
+        if read.found:
             with self._lock:
                 self._out |= batch
-                self._position = found[-1].offset
+                self._position, self._last = read.found[-1].offset, read.last
         return list(batch.values())
 
     def _note_start(self, offset: int) -> None:
@@ -256,12 +266,39 @@ class FactsConnector(Connector):
                 return
             reached = min(self._out) - 1 if self._out else self._position
         if reached > self._confirmed:
-            confirmed = self._retry.wait_out(lambda: ledger.confirm(self._name, reached))
+            confirmed = self._retry.wait_out(lambda: self._confirm(reached))
             self._confirmed = self._confirmed if confirmed is None else confirmed
         if self._noted and min(self._noted) <= self._confirmed:
             reached = self._confirmed
             self._retry.wait_out(lambda: holding.forget_starts(reading.find_consumer(self._name), reached))
             self._noted = {offset for offset in self._noted if offset > reached}
+
+    def _confirm(self, reached: int) -> int:
+        """Move the cursor if all that was read is still there; where it stands."""
+        with short_transaction():  # a pooler may give statements of their own to different servers
+            consumer = reading.find_consumer(self._name)
+            # A try before this one may have noticed.
+            if self._position is None or self._note_set_back(consumer):
+                return consumer.cursor
+            return ledger.confirm(self._name, reached)
+
+    def _note_set_back(self, consumer: Any) -> bool:
+        """Begin anew at the cursor if the database has lost what was confirmed or read, as at a failover.
+
+        Others may have appended facts since, at the same offsets.
+        """
+        if self._position is None:
+            return False
+        is_set_back: bool = consumer.cursor < self._confirmed
+        if not is_set_back and self._position > consumer.cursor:
+            last = reading.identity(consumer.boundary, self._position)
+            is_set_back = last is None or last != self._last
+        if is_set_back:
+            place = {"position": self._position, "cursor": consumer.cursor}
+            hint = "the database has lost its newest facts or confirmations; reading again from the cursor"
+            log.warning("consumer_set_back", consumer=self._name, **place, hint=hint)
+            self._forget()
+        return is_set_back
 
     def _append(self, transactions: Sequence[Transaction]) -> int:
         results = self._retry.wait_out(lambda: ledger.append_many([one.payload for one in transactions]))

@@ -1,6 +1,7 @@
 """VERBS of those who read: look up, fetch, confirm. Facts leave as the canonical text that they came in."""
 
 import time
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
@@ -32,6 +33,13 @@ class Found(NamedTuple):
 
     offset: int
     content: str
+
+
+class Identity(NamedTuple):
+    """Tells a fact from another that has got its offset since, after a failover in which the first was lost."""
+
+    message_id: str
+    written_at: datetime
 
 
 class Page(NamedTuple):
@@ -107,6 +115,12 @@ def after(boundary: Boundary, cursor: int, limit: int) -> list[Found]:
         if size > MOST_BYTES and index:
             return facts[:index]
     return facts
+
+
+def identity(boundary: Boundary, offset: int) -> Identity | None:
+    """Of the fact at an offset; None if there is none."""
+    row = readable(boundary).filter(offset=offset).values_list("message_id", "written_at").first()
+    return row and Identity(*row)
 
 
 def readable(boundary: Boundary) -> QuerySet[Fact] | QuerySet[ForwardedFact]:

@@ -3,13 +3,14 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, transaction
+from django.db.models import F
 from django.db.models.functions import Now
 
 from engines import Transaction, transactions
@@ -23,7 +24,8 @@ from engines.worker.pipeline import Options
 from engines.worker.process import WorkerProcess
 from facts import ledger, provisioning
 from facts.ledger import holding, reading
-from facts.models import Consumer, Fact
+from facts.models import Boundary, Consumer, Fact
+from tests.commands import hear
 from tests.database import answering_late, refusing
 from tests.durable_transactions import consume, consumer, make_policy, wait_until_started
 from tests.engines.test_broker_pipelines import ended
@@ -258,6 +260,80 @@ def test_what_another_process_read_between_a_look_at_the_consumer_and_the_hold_i
     assert connector.fetch_transactions(3) == []
 
 
+def fail_over(*, kept: int, confirmed: int, then: Sequence[dict[str, Any]]) -> None:
+    """Leave what a replica has that lacked the newest writes when it was promoted, and what was appended since."""
+    with transaction.atomic():
+        Boundary.objects.update(first_offset=F("next_offset"))  # else triggers keep them
+        Fact.objects.filter(offset__gte=kept).delete()
+        Boundary.objects.update(next_offset=kept, first_offset=0)
+        Consumer.objects.update(cursor=confirmed)
+        ledger.append_many(then)
+
+
+def new_facts(count: int) -> tuple[list[dict[str, Any]], list[str]]:
+    drafts = [draft(f"new-{number}") for number in range(count)]
+    return drafts, [one["envelope"]["message_id"] for one in drafts]
+
+
+def work_off(connector: FactsConnector) -> list[tuple[int, str]]:
+    """End all that can be fetched; the offset and id of each."""
+    done = list[tuple[int, str]]()
+    while batch := connector.fetch_transactions(10):
+        done += [(one.metadata["offset"], one.id) for one in batch]
+        assert all(connector.acknowledge(one, DONE) for one in batch)
+        connector.flush()
+    return done
+
+
+# Fewer than were lost, as many, and more.
+@pytest.mark.parametrize("count", [0, 2, 4, 6])
+def test_facts_at_the_offsets_of_lost_ones_are_read_although_those_were_confirmed(
+    connector: FactsConnector, count: int
+) -> None:
+    append(*range(10))
+    assert len(work_off(connector)) == 10
+    drafts, ids = new_facts(count)
+    fail_over(kept=6, confirmed=4, then=drafts)
+    assert work_off(connector) == list(enumerate(["order-5-released", *ids], start=5))
+    assert cursor() == 5 + count
+
+
+@pytest.mark.parametrize("count", [0, 2, 4, 6])
+def test_facts_at_the_offsets_of_lost_ones_are_not_confirmed_by_the_end_of_those(
+    connector: FactsConnector, count: int
+) -> None:
+    append(*range(10))
+    batch = connector.fetch_transactions(10)
+    for one in batch[:5]:
+        connector.acknowledge(one, DONE)
+    connector.flush()
+    drafts, ids = new_facts(count)
+    fail_over(kept=6, confirmed=4, then=drafts)
+    for one in batch[5:]:
+        connector.acknowledge(one, DONE)
+    connector.flush()
+    assert cursor() == 4
+    assert not any(map(connector.begin, batch))
+    assert work_off(connector) == list(enumerate(["order-5-released", *ids], start=5))
+    assert cursor() == 5 + count
+
+
+@pytest.mark.postgresql
+def test_facts_at_the_offsets_of_lost_ones_are_not_confirmed_by_a_try_that_is_repeated(
+    hasty: FactsConnector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(1, 2)
+    batch = hasty.fetch_transactions(2)
+    drafts, ids = new_facts(1)
+    fail_over(kept=1, confirmed=-1, then=drafts)
+    monkeypatch.setattr(reading, "identity", answering_late(reading.identity))
+    for one in batch:
+        hasty.acknowledge(one, DONE)
+    hasty.flush()
+    assert cursor() == -1
+    assert work_off(hasty) == [(0, "order-0-released"), (1, *ids)]
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_drain_waits_for_the_term_of_a_process_that_has_died(connector: FactsConnector, *, is_async: bool) -> None:
     append(1, 2)
@@ -340,6 +416,24 @@ def test_facts_of_a_consumer_that_is_killed_are_run_by_the_next(tmp_path: Any) -
     assert set(seen) == set(range(40))
     assert cursor() == 39
     assert all(seen.count(number) == 1 for number in range(confirmed + 1))
+
+
+@pytest.mark.parametrize("task", ["tests.act_on_fact", "tests.act_on_fact_async"])
+def test_a_consumer_runs_the_facts_that_a_promoted_replica_got_in_place_of_lost_ones(task: str, tmp_path: Any) -> None:
+    marks = tmp_path / "marks"
+    make_pipeline("erp", task, connector="facts", policy=make_policy())
+    append(*({"mark": str(marks), "id": number} for number in range(10)))
+    with consumer("erp") as process:
+        wait_until_started(process)
+        wait_for(lambda: cursor() == 9)
+        drafts = [draft(f"new-{number}", object_json={"mark": str(marks), "id": 10 + number}) for number in range(4)]
+        fail_over(kept=6, confirmed=4, then=drafts)
+        wait_for(lambda: cursor() == 9)
+        hear(process, "consumer_set_back")
+        process.terminate()
+        assert process.wait(LIMIT) == 0
+    seen = [int(line.split()[0]) for line in marks.read_text().splitlines()]
+    assert sorted(seen) == sorted([*range(14), 5])
 
 
 @pytest.mark.parametrize("task", ["tests.act_on_fact", "tests.act_on_fact_async"])
