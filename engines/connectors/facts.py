@@ -149,8 +149,8 @@ class FactsConnector(Connector):
             self._returned |= ours
         self.given_back += len(ours)
 
-    def count(self) -> int:
-        return self._thread.submit(self._count).result()
+    def count(self) -> int | None:
+        return self._thread.submit(self._retry.try_once, self._count).result()
 
     def flush(self) -> None:
         self._thread.submit(self._settle).result()

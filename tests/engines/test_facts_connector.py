@@ -4,10 +4,13 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import OperationalError, transaction
 from django.db.models import F
@@ -32,7 +35,7 @@ from tests.engines.test_broker_pipelines import ended
 from tests.engines.test_database_connector import wait_for
 from tests.factories import make_pipeline
 from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
-from tests.processes import LIMIT
+from tests.processes import LIMIT, database_url, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -165,6 +168,17 @@ def test_a_start_whose_note_is_confirmed_too_late_counts_once(
     monkeypatch.setattr(holding, "note_start", answering_late(holding.note_start))
     assert hasty.begin(transaction)
     assert Consumer.objects.get().started == {"0": 2}
+
+
+@pytest.mark.postgresql
+def test_a_count_that_the_database_does_not_answer_is_unknown_and_stops_no_reader(hasty: FactsConnector) -> None:
+    append(1)
+    with ThreadPoolExecutor(1) as pool, closing(psycopg.connect(database_url())) as other:
+        other.execute(f"LOCK {Consumer._meta.db_table} IN ACCESS EXCLUSIVE MODE")
+        assert pool.submit(hasty.count).result(LIMIT) is None
+        other.rollback()
+        eventually(lambda: hasty.count() == 1, "it is counted again")
+    assert len(hasty.fetch_transactions(1)) == 1
 
 
 def test_a_hold_whose_answer_was_lost_is_a_new_one(connector: FactsConnector, monkeypatch: pytest.MonkeyPatch) -> None:
