@@ -88,7 +88,7 @@ class Exchange:
 
     def consumers(self) -> Steps[list[str]]:
         """The names of the consumers that this token may read as."""
-        return (yield from _insist(Ask("GET", "/client"), lambda told: list(told["consumers"])))
+        return (yield from _insist(Ask("GET", "/client"), _consumers))
 
     def reader(self, consumer: str | None = None) -> Steps[Reader]:
         """The position of a consumer."""
@@ -98,15 +98,12 @@ class Exchange:
     def fetch(self, limit: int = 100, wait: float = 0.0, *, consumer: str | None = None) -> Steps[Page]:
         """The facts after the cursor, in order; with `wait`, seconds to wait for the first. Nothing changes by it."""
         name = yield from self._named(consumer)
-        params = {"limit": str(limit), "wait": f"{wait:g}"}
-        path = f"/consumers/{quote(name, safe='')}/facts"
-        return (yield from _insist(Ask("GET", path, params=params, timeout=PATIENCE + wait), steps.page))
+        return (yield from _insist(_fetching(name, limit, wait), steps.page))
 
     def confirm(self, offset: int, *, consumer: str | None = None) -> Steps[int]:
         """Everything up to here has been dealt with; where the cursor stands now."""
         name = yield from self._named(consumer)
-        ask = _post(f"/consumers/{quote(name, safe='')}/confirm", _written({"offset": offset}))
-        return (yield from _insist(ask, lambda told: int(told["cursor_advanced_to"])))
+        return (yield from _insist(_confirming(name, offset), _cursor))
 
     def consume(
         self,
@@ -120,14 +117,12 @@ class Exchange:
         """Fetch, handle, confirm, in order, until `stop`, or until there is nothing left; how many were handled.
 
         What the handler raises ends it; what was handled before is confirmed. A boundary that does not answer is asked
-        again until it does.
+        again until it does, or until `stop`.
         """
-        name = yield from self._named(consumer)
-        handled = 0
+        name = yield from self._named(consumer, self._is_over)
+        fetching, handled = _fetching(name, limit, 0.0 if until_empty else wait), 0
         while not self.is_stopping:
-            page = yield from self._until_answered(
-                lambda: self.fetch(limit, 0.0 if until_empty else wait, consumer=name)
-            )
+            page = yield from self._until_answered(fetching, steps.page)
             if page is None or (until_empty and not page.facts):
                 break
             handled += yield from self._handle(page, handler, name)
@@ -148,31 +143,34 @@ class Exchange:
             # If that fails the same facts come again: what the handler raised matters more.
             with suppress(FactError):
                 if count:
-                    yield from self.confirm(done, consumer=name)
+                    yield from _insist(_confirming(name, done), _cursor, self._is_over)
             raise
         if count:
-            yield from self._until_answered(lambda: self.confirm(done, consumer=name))
+            yield from self._until_answered(_confirming(name, done), _cursor)
         return count
 
-    def _until_answered(self, ask: "Callable[[], Steps[T]]") -> "Steps[T | None]":
+    def _until_answered(self, ask: Ask, parse: Callable[[Any], T]) -> Steps[T | None]:
         """None if somebody wanted an end before there was an answer."""
         pause = WAITS[-1]
         while True:
             try:
-                return (yield from ask())
+                return (yield from _insist(ask, parse, self._is_over))
             except FactError as error:
                 if not error.may_pass:
                     raise
-                if self.is_stopping:
-                    return None
             yield Pause(pause)
+            if self.is_stopping:
+                return None
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _named(self, consumer: str | None) -> Steps[str]:
+    def _is_over(self) -> bool:
+        return self.is_stopping
+
+    def _named(self, consumer: str | None, is_over: Callable[[], bool] = lambda: False) -> Steps[str]:
         """The consumer that was named, or the only one that the token is for."""
         name = consumer or self._consumer
         if name is None:
-            names = yield from self.consumers()
+            names = yield from _insist(Ask("GET", "/client"), _consumers, is_over)
             if len(names) != 1:
                 told = ", ".join(sorted(names)) or "none"
                 msg = f"name the consumer to read as; the token is for: {told}"
@@ -181,8 +179,8 @@ class Exchange:
         return name
 
 
-def _insist(ask: Ask, parse: Callable[[Any], T]) -> Steps[T]:
-    """Ask, and ask again after a failure that may pass; what was refused is not asked again."""
+def _insist(ask: Ask, parse: Callable[[Any], T], is_over: Callable[[], bool] = lambda: False) -> Steps[T]:
+    """Ask, and ask again after a failure that may pass; not what was refused, nor when it is over."""
     start = None if isinstance(ask.content, bytes | None) else ask.content.tell()
     for wait in WAITS:
         try:
@@ -190,7 +188,9 @@ def _insist(ask: Ask, parse: Callable[[Any], T]) -> Steps[T]:
         except FactError as error:
             if not error.may_pass:
                 raise
-        yield Pause(wait)
+            yield Pause(wait)
+            if is_over():
+                raise
     return (yield from _once(ask, parse, start))
 
 
@@ -216,6 +216,23 @@ def _chunks(texts: Iterable[bytes]) -> Iterator[list[bytes]]:
         size += len(text) + 1
     if chunk:
         yield chunk
+
+
+def _fetching(name: str, limit: int, wait: float) -> Ask:
+    params = {"limit": str(limit), "wait": f"{wait:g}"}
+    return Ask("GET", f"/consumers/{quote(name, safe='')}/facts", params=params, timeout=PATIENCE + wait)
+
+
+def _confirming(name: str, offset: int) -> Ask:
+    return _post(f"/consumers/{quote(name, safe='')}/confirm", _written({"offset": offset}))
+
+
+def _consumers(told: Any) -> list[str]:
+    return list(told["consumers"])
+
+
+def _cursor(told: Any) -> int:
+    return int(told["cursor_advanced_to"])
 
 
 def _post(path: str, content: bytes) -> Ask:

@@ -211,6 +211,10 @@ def test_the_consumer_is_the_only_one_of_the_token_unless_it_is_named() -> None:
     assert seen[0].path == "/consumers/mes/facts"
 
 
+def test_the_consumers_of_a_token_are_told() -> None:
+    assert play(Exchange().consumers(), silent, said({"consumers": ["a", "b"]}))[1] == ["a", "b"]
+
+
 @pytest.mark.parametrize("consumers", [[], ["a", "b"]])
 def test_without_the_only_one_it_asks_for_a_name(consumers: list[str]) -> None:
     _, error = play(Exchange().fetch(), said({"consumers": consumers}))
@@ -285,6 +289,72 @@ def test_a_stop_ends_the_waiting_for_a_boundary_that_is_away() -> None:
 
     _, handled = play(exchange.consume(print), silent, silent, silent, stop)
     assert handled == 0
+
+
+@pytest.mark.parametrize("failures", range(4))
+def test_after_a_stop_nothing_is_asked_again(failures: int) -> None:
+    exchange = Exchange("erp")
+
+    def stop() -> Exception:
+        exchange.is_stopping = True
+        return silent
+
+    seen, handled = play(exchange.consume(print), *[silent] * failures, stop)
+    assert (sum(isinstance(step, Ask) for step in seen), handled) == (failures + 1, 0)
+
+
+@pytest.mark.parametrize("failures", range(1, 5))
+def test_a_stop_during_a_pause_ends_it(failures: int) -> None:
+    exchange = Exchange("erp")
+    steps = exchange.consume(print)
+    step = next(steps)
+    for _ in range(failures):
+        if isinstance(step, Pause):
+            next(steps)
+        step = steps.throw(silent)
+    assert isinstance(step, Pause)
+    exchange.is_stopping = True
+    seen, handled = play(steps)
+    assert ([step for step in seen if isinstance(step, Ask)], handled) == ([], 0)
+
+
+def test_what_was_handled_before_a_stop_is_confirmed_by_one_try() -> None:
+    exchange = Exchange("erp")
+
+    def stop() -> None:
+        exchange.is_stopping = True
+
+    seen, handled = play(exchange.consume(print), page(0, 1), stop, silent)
+    assert ([step for step in names(seen) if "Pause" not in step], handled) == (["Ask", "Hand", "Ask"], 1)
+
+
+def test_a_handlers_failure_after_a_stop_is_told_after_one_try_to_confirm() -> None:
+    exchange = Exchange("erp")
+
+    def stop() -> Exception:
+        exchange.is_stopping = True
+        return ZeroDivisionError()
+
+    with pytest.raises(ZeroDivisionError):
+        play(exchange.consume(print), page(5, 6), None, stop, silent)
+
+
+def test_a_stop_before_the_consumer_is_known_ends_it_after_one_try() -> None:
+    exchange = Exchange()
+
+    def stop() -> Exception:
+        exchange.is_stopping = True
+        return silent
+
+    _, error = play(exchange.consume(print), stop)
+    assert isinstance(error, UnreachableError)
+
+
+def test_a_stop_of_the_reading_leaves_other_requests_their_tries() -> None:
+    exchange = Exchange("erp")
+    exchange.is_stopping = True
+    assert play(exchange.append(draft(1)), silent, silent, silent, said(APPENDED))[1].offset == 4
+    assert play(exchange.confirm(3), silent, said({"cursor_advanced_to": 3}))[1] == 3
 
 
 def test_an_empty_page_is_followed_by_a_breath_and_the_next_while_it_runs() -> None:
