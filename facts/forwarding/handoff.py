@@ -54,8 +54,9 @@ def hand_over(boundary: Boundary, source: Source, *, holder: str, wait: float = 
 def _receive(boundary: Boundary, source: Source, batch: Batch, holder: str) -> Handed:
     received = receiving.receive(boundary.pk, batch.arrivals, cursor=batch.cursor, holder=holder)
     trouble = received.trouble or batch.trouble
-    # What cannot be true stays with the source, even where the buffer is further by now.
-    reached = min(received.frontier, received.last) if trouble else received.frontier
+    # What cannot be true stays with the source, even where the buffer is further by now; and so does what it has not
+    # sent: after a failover it may have other facts at those offsets.
+    reached = min(received.frontier, received.last if trouble else max(batch.offsets, default=batch.cursor))
     if reached > batch.cursor:
         source.confirm(reached)
     if trouble is not None:

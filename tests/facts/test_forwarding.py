@@ -101,6 +101,19 @@ def test_what_comes_again_counts_as_confirmed() -> None:
     assert (forwarded(), peer.confirmed) == ([0, 1, 2], [1, 2])
 
 
+def test_what_a_source_has_not_sent_again_after_a_failover_is_not_confirmed() -> None:
+    """It may have other facts there by now, whose offsets it has given away before."""
+    make_remote()
+    peer = Peer(
+        [0, 1, 2, 3], arrivals(cursor=0), arrivals(1, cursor=0), Batch([Arrival(2, ledger.prepare(draft(9)))], 1)
+    )
+    for _ in range(3):
+        hand_over(peer)
+    with pytest.raises(AlarmError, match="at offset 2, where 'order-2-released' has arrived before"):
+        hand_over(peer)
+    assert (forwarded(), peer.confirmed) == ([0, 1, 2, 3], [3, 1])
+
+
 def test_the_frontier_waits_for_what_a_source_leaves_out() -> None:
     make_remote()
     peer = Peer([0, 2], arrivals(1, 2, cursor=0))
