@@ -1,7 +1,7 @@
 """A statement whose time is up is cancelled, and no other one."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -97,6 +97,14 @@ def test_a_part_of_an_answer_that_is_asked_of_the_database_later_is_cut_as_well(
         assert begun.wait(LIMIT)
         requests._calls.cut()
         assert taking.result(LIMIT) == [b"first"]
+
+
+def test_an_answer_that_is_made_by_an_event_loop_is_left_to_it() -> None:
+    async def parts() -> AsyncIterator[bytes]:
+        yield b"first"
+
+    answer = WatchedRequests().answer(lambda _: StreamingHttpResponse(parts()), HttpRequest())
+    assert answer.is_async
 
 
 def test_what_an_export_tells_of_a_cut_is_sent() -> None:
