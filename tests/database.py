@@ -238,21 +238,22 @@ NO_SPACE = "database or disk is full"
 @contextmanager
 def refusing(table: str, action: str = "INSERT") -> Iterator[None]:
     """The database refuses one kind of change to a table, with the error that a full disk would cause."""
+    name = f"refusing_{table}"
     if connection.vendor == "sqlite":
         # A trigger of SQLite can raise no such error by itself; a table that has used its last number does.
         make = [
-            "CREATE TABLE used_up (id INTEGER PRIMARY KEY AUTOINCREMENT)",
-            f"INSERT INTO used_up VALUES ({2**63 - 1})",
-            f"CREATE TRIGGER refusing BEFORE {action} ON {table} BEGIN INSERT INTO used_up VALUES (NULL); END",
+            f"CREATE TABLE {name}_used_up (id INTEGER PRIMARY KEY AUTOINCREMENT)",
+            f"INSERT INTO {name}_used_up VALUES ({2**63 - 1})",
+            f"CREATE TRIGGER {name} BEFORE {action} ON {table} BEGIN INSERT INTO {name}_used_up VALUES (NULL); END",
         ]
-        drop = ["DROP TRIGGER refusing", "DROP TABLE used_up"]
+        drop = [f"DROP TRIGGER {name}", f"DROP TABLE {name}_used_up"]
     else:
         body = f"BEGIN RAISE EXCEPTION '{NO_SPACE}' USING ERRCODE = 'disk_full'; END"
         make = [
-            f"CREATE FUNCTION refusing() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$",
-            f"CREATE TRIGGER refusing BEFORE {action} ON {table} EXECUTE FUNCTION refusing()",
+            f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$",
+            f"CREATE TRIGGER {name} BEFORE {action} ON {table} EXECUTE FUNCTION {name}()",
         ]
-        drop = ["DROP FUNCTION refusing CASCADE"]
+        drop = [f"DROP FUNCTION {name} CASCADE"]
     with connection.cursor() as cursor:
         for statement in make:
             cursor.execute(statement)

@@ -24,6 +24,7 @@ from engines.reads import depth
 from engines.workers import MAINTENANCE
 from ergon_site.access import idempotency
 from ergon_site.access.database.calls import DatabaseTimeoutError, close_connection, time_limit
+from ergon_site.access.database.refusals import is_unavailable
 from ergon_site.access.database.watched_calls import WatchedCalls
 
 RESCUE = "rescued"
@@ -69,7 +70,7 @@ logger = structlog.get_logger("ergon.maintenance")
 
 
 class DatabaseLostError(Exception):
-    """The database does not answer: no chore is to blame."""
+    """The database does not answer or takes no changes: no chore is to blame."""
 
 
 class Maintenance:
@@ -114,6 +115,7 @@ class Maintenance:
             Thread(target=self._run_chores, args=[Intervals(some)], name="maintenance", daemon=True)
             for some in (quick, slow)
         ]
+        self._let_workers_renew()  # the database may be back only now
         for thread in threads:
             thread.start()
         while not self._stop.is_set():
@@ -186,30 +188,39 @@ class Maintenance:
         asked_at = time.monotonic()
         if self._leading.is_set() and asked_at < self._renew_at:
             return True
-        term = timedelta(seconds=self._term)
-        is_led = bool(self._asked(lambda: workers.lead(MAINTENANCE, self.holder, term=term)))
+        is_led = self._asked(self._ask_to_lead)
         self._renew_at, self._led_until = asked_at + self._term / 3, asked_at + self._term
         if is_led is self._is_led:
-            return is_led
+            return bool(is_led)
         self._is_led = is_led
         if is_led:
             self._leading.set()
             self._tell("leading", holder=self.holder)
         else:
             self._leading.clear()
+        if is_led is False:
             self._tell("standing_by", leader=self._asked(lambda: workers.leader(MAINTENANCE)))
-        return is_led
+        return bool(is_led)
+
+    def _ask_to_lead(self) -> bool:
+        return workers.lead(MAINTENANCE, self.holder, term=timedelta(seconds=self._term))
 
     def _asked(self, question: Callable[[], Any]) -> Any:
-        """What the database says about the leadership; None if it refused."""
+        """What the database says about the leadership; None if the question failed."""
 
         def ask() -> Any:
+            limit = time_limit(settings().database_timeout)
             try:
-                with time_limit(settings().database_timeout):
+                with limit:
                     return question()
-            except DatabaseTimeoutError as error:
-                # Even where a new connection is had at once: that may be to another server.
-                raise DatabaseLostError(headline(error)) from error
+            except (DatabaseError, InterfaceError) as error:
+                is_silent = isinstance(error, DatabaseTimeoutError)
+                if limit.was_connected and connection.connection is None and not is_silent:
+                    return ask()  # a connection that was closed while it rested is no outage
+                if is_unavailable(error):
+                    # Even where a new connection is had at once: that may be to another server.
+                    raise DatabaseLostError(headline(error)) from error
+                raise
 
         return self._tried("leadership", ask)
 
@@ -246,6 +257,8 @@ class Maintenance:
         except Exception as error:
             if not _is_reachable():
                 raise DatabaseLostError(headline(error)) from error
+            if name == RESCUE and is_unavailable(error):  # leases are renewed in the same table
+                self._let_workers_renew()
             message = f"{type(error).__name__}: {headline(error)}"
             if self._failing.get(name) != message:
                 self._failing[name] = message
@@ -264,11 +277,11 @@ class Maintenance:
         self._is_led = None
         self._calls.cut()
         self._tell("database_lost", error=str(error))
-        logger.warning("the database does not answer", error=str(error))
+        logger.warning("the database does not answer or takes no changes", error=str(error))
         started, tries = time.monotonic(), 0
         while not self._stop.wait(exponential(tries, backoff=0.25, multiplier=2.0, cap=5.0)):
             tries += 1
-            if _is_reachable():
+            if self._is_back():
                 seconds = round(time.monotonic() - started, 1)
                 self._tell("database_back", seconds=seconds)
                 logger.warning("the database answers again", seconds=seconds)
@@ -276,6 +289,16 @@ class Maintenance:
         if isinstance(self._trouble, DatabaseLostError):  # a thread has found out as well
             self._trouble = None
         self._let_workers_renew()
+
+    def _is_back(self) -> bool:
+        """Whether the database also takes changes: one that is read-only or full can be reached."""
+        try:
+            with time_limit(settings().database_timeout):
+                close_connection()
+                self._ask_to_lead()
+        except (DatabaseError, InterfaceError) as error:
+            return not is_unavailable(error)
+        return True
 
 
 def _is_reachable() -> bool:
