@@ -8,6 +8,7 @@ from engines.transactions.claiming import (
     begin as begin,
     claim as claim,
     heartbeat as heartbeat,
+    is_any_lapsed as is_any_lapsed,
     release as release,
     rescue as rescue,
 )

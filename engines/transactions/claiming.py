@@ -84,6 +84,11 @@ def rescue(*, worker: int | None = None, sparing: Collection[int] = ()) -> Rescu
     return _rescue(worker, sparing, asked_at) if statements().is_any_to_rescue(worker) else Rescue(0, 0)
 
 
+def is_any_lapsed() -> bool:
+    """Whether there is a lease that nobody has renewed in time."""
+    return statements().is_any_to_rescue(None)
+
+
 @retry_conflicts
 @short_transaction()
 def _rescue(worker: int | None, sparing: Collection[int], asked_at: float) -> Rescue:

@@ -99,10 +99,18 @@ class Maintenance:
     def once(self) -> bool:
         """Every chore once, unless another process does them; False if one of them failed."""
         if not self._lead():
-            return True
+            return not self._failing
+        self._let_workers_renew()
+        doing = Thread(target=self._run_round, name="maintenance", daemon=True)
+        doing.start()
         try:
-            for chore in self._chores.values():
-                self._do(chore, is_always_told=True)
+            while doing.is_alive():
+                self._lead()
+                doing.join(min(self._term / 6, TURN))
+            self._raise_trouble()
+        except DatabaseLostError:
+            self._let_go()
+            raise
         finally:
             self._resign()
         return not self._failing
@@ -144,6 +152,17 @@ class Maintenance:
     def is_leading(self) -> bool:
         return self._leading.is_set()
 
+    def _run_round(self) -> None:
+        """Run every chore once, as long as this process leads; the rescue, which may have to wait, last."""
+        try:
+            for chore in sorted(self._chores.values(), key=lambda one: one.name == RESCUE):
+                if self._leading.is_set():
+                    self._do(chore, is_in_round=True)
+        except Exception as error:  # noqa: BLE001 (for the main thread)
+            self._trouble = error
+        finally:
+            close_connection()
+
     def _run_chores(self, due: Intervals) -> None:
         """Run these chores whenever they are due and this process leads."""
         wait = 0.0
@@ -182,6 +201,11 @@ class Maintenance:
     def _let_workers_renew(self) -> None:
         """Workers were cut off as well: before their leases are taken from them, they have time to renew."""
         self._rescues_from = time.monotonic() + settings().time_to_renew
+
+    def _await_renewals(self) -> None:
+        """Wait as long as leases have lapsed that may still be renewed."""
+        while time.monotonic() < self._rescues_from and transactions.is_any_lapsed():
+            time.sleep(LOOK)
 
     def _lead(self) -> bool:
         """Whether this process does the chores; asked of the database a few times in each term."""
@@ -231,11 +255,13 @@ class Maintenance:
             with suppress(DatabaseError, InterfaceError), time_limit(settings().database_timeout):
                 workers.resign(MAINTENANCE, self.holder)
 
-    def _do(self, chore: Chore, *, is_always_told: bool = False) -> None:
+    def _do(self, chore: Chore, *, is_in_round: bool = False) -> None:
         def run() -> int:
             cuts = self._calls.cuts
             try:
                 with self._calls.call():
+                    if is_in_round and chore.name == RESCUE:
+                        self._await_renewals()
                     return chore.run()
             except Exception as error:
                 if cuts != self._calls.cuts:
@@ -244,7 +270,7 @@ class Maintenance:
 
         started = time.monotonic()
         count = self._tried(chore.name, run)
-        if count or (is_always_told and count is not None):
+        if count or (is_in_round and count is not None):
             self._tell("done", chore=chore.name, count=count, seconds=round(time.monotonic() - started, 3))
 
     def _tried(self, name: str, run: Callable[[], Any]) -> Any:
@@ -272,10 +298,14 @@ class Maintenance:
         self._failing.pop(name, None)
         return result
 
-    def _await_database(self, error: Exception) -> None:
+    def _let_go(self) -> None:
+        """The database is lost: no chore begins, and those that wait for it are cut."""
         self._leading.clear()
         self._is_led = None
         self._calls.cut()
+
+    def _await_database(self, error: Exception) -> None:
+        self._let_go()
         self._tell("database_lost", error=str(error))
         logger.warning("the database does not answer or takes no changes", error=str(error))
         started, tries = time.monotonic(), 0

@@ -19,8 +19,10 @@ from engines.worker import maintenance
 from engines.worker.maintenance import Chore, Maintenance
 from engines.workers import MAINTENANCE
 from tests.commands import next_event, run, running
+from tests.database import NO_SPACE, refusing
 from tests.factories import make_pipeline
-from tests.processes import LIMIT, free_port
+from tests.faults.test_wrong_statements import renamed
+from tests.processes import LIMIT, free_port, manage
 
 BARRIER = """
 import sys
@@ -53,7 +55,7 @@ class Told:
         return [event for event, _ in self.events]
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_one_round_does_every_chore_and_lets_go() -> None:
     overdue()
     events = [json.loads(line) for line in run("maintain", "--once", "--json").splitlines()]
@@ -200,9 +202,26 @@ def test_a_round_without_a_database_says_so(monkeypatch: pytest.MonkeyPatch) -> 
         raise OperationalError(msg)
 
     monkeypatch.setattr(maintenance, "all_chores", lambda _lease: [Chore("lost", 1.0, lose_it)])
-    with pytest.raises(CommandError, match="the database does not answer: gone") as refusal:
+    with pytest.raises(CommandError, match="the database does not answer or refuses: gone") as refusal:
         call_command("maintain", "--once")
     assert refusal.value.returncode == 69
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_round_in_a_database_that_takes_no_changes_says_so() -> None:
+    assert workers.lead(MAINTENANCE, "elsewhere:1:ab")
+    workers.resign(MAINTENANCE, "elsewhere:1:ab")
+    with refusing("engines_leadership", "UPDATE"):
+        ended = manage("maintain", "--once")
+    assert (ended.returncode, "standing by" in ended.stdout) == (69, False), ended.stderr
+    assert f"refuses: {NO_SPACE}" in ended.stderr
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_round_that_cannot_ask_who_leads_ends_with_1() -> None:
+    with renamed("engines_leadership"):
+        ended = manage("maintain", "--once")
+    assert (ended.returncode, "standing by" in ended.stdout) == (1, False), ended.stderr
 
 
 @pytest.mark.once

@@ -1,9 +1,10 @@
 """Leases that lapsed while the database took no changes are left to their workers, who renew them a little later."""
 
+import json
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,10 +15,10 @@ from engines.models import Attempt, TransactionRecord, Worker
 from ergon_site.access.database.clock import database_time
 from tests.commands import next_event
 from tests.database import refusing
-from tests.durable_transactions import consumer, make_policy, states, wait_until_started
+from tests.durable_transactions import consume, consumer, make_policy, states, wait_until_started
 from tests.factories import make_pipeline
 from tests.faults.test_leases import freeze, submit_marked
-from tests.processes import eventually
+from tests.processes import LIMIT, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -82,3 +83,29 @@ def test_work_that_is_alive_is_not_rescued_by_a_maintain_that_starts(tmp_path: P
         let_leases_lapse()
         with consumer(command="maintain", **LEASE) as maintain:
             wait_for_its_chores(maintain)
+
+
+def test_work_that_is_alive_is_not_rescued_by_a_single_round(tmp_path: Path) -> None:
+    """It waits for what has lapsed, and no longer than for that."""
+    with ExitStack() as stack:
+        with late_worker(tmp_path):
+            let_leases_lapse()
+            maintain = stack.enter_context(consumer("--once", command="maintain", **LEASE))
+            wait_for_its_chores(maintain)
+        output, errors = maintain.communicate(timeout=LIMIT)
+    assert maintain.returncode == 0, errors
+    assert [json.loads(line)["count"] for line in output.splitlines() if '"rescued"' in line] == [0]
+
+
+def test_a_single_round_rescues_what_a_dead_worker_held(tmp_path: Path) -> None:
+    make_pipeline(policy=make_policy())
+    with consumer("orders") as worker:
+        wait_until_started(worker)
+        ids = submit_marked(4, tmp_path)
+        eventually(lambda: set(states(*ids)) == {"running"}, "it is at work")
+        worker.kill()
+    let_leases_lapse()
+    run = consume("--once", command="maintain")
+    assert run.code == 0, run.errors
+    assert [one["count"] for one in run.events if one.get("chore") == "rescued"] == [4]
+    assert set(states(*ids)) == {"pending"}

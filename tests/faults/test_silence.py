@@ -250,6 +250,18 @@ def test_maintain_notices_a_frozen_server_and_goes_on_when_it_is_back(scene: Cal
     assert first.returncode == 0, errors
 
 
+def test_a_single_round_ends_when_the_server_is_frozen_during_a_chore(scene: Callable[..., Scene]) -> None:
+    at = scene(count=0)
+    with closing(psycopg.connect(at.url)) as other:
+        other.execute("LOCK engines_schedule IN ACCESS EXCLUSIVE MODE")
+        with consumer("--once", command="maintain", DATABASE_URL=f"{at.url}?connect_timeout=2", **QUICK) as process:
+            eventually(lambda: ask(at.url, "SELECT count(*) FROM pg_locks WHERE NOT granted") > (0,), "a chore waits")
+            with frozen(at.server):
+                _, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == 69, errors
+    assert LOST in errors
+
+
 STUCK = """
 import sys
 from django.db import connection

@@ -39,7 +39,7 @@ class Command(ServiceCommand, EngineCommand):
         try:
             is_well = self._maintenance.once()
         except DatabaseLostError as error:
-            msg = f"the database does not answer: {error}"
+            msg = f"the database does not answer or refuses: {error}"
             raise CommandError(msg, returncode=os.EX_UNAVAILABLE) from None
         if not is_well:
             sys.exit(1)
