@@ -86,7 +86,7 @@ def rescue(*, worker: int | None = None, sparing: Collection[int] = ()) -> Rescu
 
 def is_any_lapsed() -> bool:
     """Whether there is a lease that nobody has renewed in time."""
-    return statements().is_any_to_rescue(None)
+    return bool(statements().is_any_to_rescue(None))
 
 
 @retry_conflicts
