@@ -231,9 +231,9 @@ class _Watcher:
                 call.cut, call.ends_at = call.wrapper.connection, time.monotonic()
 
     def _watch(self) -> None:
-        while True:
+        rest = threading.Event()
+        while not rest.wait(LOOK_EVERY):
             self._has_calls.wait()
-            time.sleep(LOOK_EVERY)
             with self._lock:
                 if not self._calls:
                     self._has_calls.clear()

@@ -7,7 +7,6 @@ long: it connects to the same server, and if that does not answer in time, they 
 
 import math
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -65,14 +64,14 @@ class WatchedRequests:
                     self._thread = started(threading.Thread(target=self._watch, name="ergon-requests", daemon=True))
 
     def _watch(self) -> None:
-        while True:
-            time.sleep(LOOK_EVERY)
-            limit = setting("ERGON_DATABASE_TIMEOUT")
+        rest, pause = threading.Event(), LOOK_EVERY
+        while not rest.wait(pause):
+            limit, pause = setting("ERGON_DATABASE_TIMEOUT"), LOOK_EVERY
             seconds, asked = self._calls.longest()
             if seconds <= limit:
                 continue
             if _answers(asked, limit):
-                time.sleep(limit)
+                pause = limit
             else:
                 log.warning("requests_cut", error=str(DatabaseTimeoutError.after(limit)))
                 self._calls.cut(asked)
