@@ -37,7 +37,7 @@ from engines.reads import blockers
 from ergon_site.access import audit, keyset
 from ergon_site.access.bulk_kinds import BulkKind
 from ergon_site.access.core.search_terms import PAYLOAD
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from ergon_site.access.database.clock import database_time
 
 # The verbs, and what the edges need to call them.
@@ -102,7 +102,7 @@ class Terms:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def begin(verb: str, group_id: int, terms: Terms, *, by: str, reason: str) -> BulkOperation:
     """Replay or discard the open dead letters of a group: a few first, then the rest at a pace."""
     group = dead_letters.find_group(group_id, is_locked=True)
@@ -110,7 +110,7 @@ def begin(verb: str, group_id: int, terms: Terms, *, by: str, reason: str) -> Bu
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def begin_selected(verb: str, selection: Selection, terms: Terms, *, by: str, reason: str) -> BulkOperation:
     """Act on the selected rows, or on all that a filter finds: a few first, then the rest at a pace."""
     kind = checked(verb, selection)
@@ -192,7 +192,7 @@ def _shown(where: Mapping[str, str]) -> dict[str, str]:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def turn(operation_id: int, state: str, *, by: str, reason: str) -> BulkOperation:
     """Pause, resume or cancel."""
     operation = find(operation_id, is_locked=True)
@@ -262,9 +262,10 @@ class _Batch:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def _advance(operation_id: int) -> int:
-    locked = BulkOperation.objects.select_for_update(of=("self",)).select_related("group")
+    # One that a person changes at this moment is passed by until the next turn.
+    locked = BulkOperation.objects.select_for_update(of=("self",), skip_locked=True).select_related("group")
     operation = locked.filter(pk=operation_id).first()
     if operation is None:
         return 0

@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from ergon_site.access import audit
+from ergon_site.access.database.calls import short_transaction
 from facts.artifacts import depot, verifying
 from facts.conf import settings
 from facts.models import Artifact
@@ -36,7 +37,7 @@ def sweep(*, age: float | None = None, by: str = "sweep", reason: str = "") -> i
 
 def sweep_orphan(pk: int, *, by: str, reason: str, age: float | None = None) -> bool:
     """Remove one artifact if it is an old orphan; whether it was."""
-    with transaction.atomic():
+    with short_transaction():
         # One that a fact is about to refer to is passed by, not waited for.
         artifact = orphans(age).select_for_update(skip_locked=True).filter(pk=pk).first()
         if artifact is None:

@@ -6,10 +6,10 @@ from datetime import timedelta
 from itertools import chain
 
 import structlog
-from django.db import transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
+from ergon_site.access.database.calls import short_transaction
 from facts.artifacts import depot
 from facts.conf import settings
 from facts.core.artifacts import Damage
@@ -86,7 +86,7 @@ def _verify(artifact: Artifact) -> bool:
     if damage:
         damaged(artifact, damage)
         return True
-    with transaction.atomic():
+    with short_transaction():
         # One that a fact is about to refer to is passed by, not waited for.
         if _row(artifact).select_for_update(skip_locked=True).first() is not None:
             _row(artifact).update(damage="", verified_at=Now())

@@ -4,19 +4,21 @@ import signal
 from contextlib import closing
 from datetime import timedelta
 
+import psutil
 import psycopg
 import pytest
 from django.db import OperationalError, connection, transaction
 from django.db.models import Count, Sum
 from django.utils import timezone
 
-from engines import dead_letters, pipelines
+from engines import dead_letters, pipelines, schedules
 from engines.dead_letters import bulk
 from engines.dead_letters.bulk import Selection, Terms
-from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Pipeline, Throughput, TransactionRecord
+from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Pipeline, Schedule, Throughput, TransactionRecord
 from engines.transactions.errors import PipelineUnknownError
 from ergon_site.access.database.calls import retry_conflicts
 from facts.models import Boundary, Fact
+from tests.commands import next_event
 from tests.durable_transactions import (
     claim,
     consume,
@@ -31,7 +33,7 @@ from tests.durable_transactions import (
 from tests.factories import make_pipeline
 from tests.facts.drafts import make_boundary
 from tests.faults import rivals
-from tests.processes import database_url, eventually, run_module
+from tests.processes import LIMIT, database_url, eventually, run_module
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -102,6 +104,44 @@ def test_a_worker_that_is_frozen_while_it_settles_failures_does_not_hold_up_the_
             eventually(lambda: set(states(*early)) == {"failed"}, "so has the one that was frozen")
     group = DeadLetterGroup.objects.get()
     assert (group.total, DeadLetter.objects.count()) == (7, 7)
+
+
+@short
+def test_a_maintain_that_is_frozen_in_a_bulk_operation_does_not_hold_up_the_next() -> None:
+    group = open_letters(3)
+    with consumer(command="maintain") as frozen:
+        next_event(frozen, "leading")
+        with closing(psycopg.connect(database_url())) as holding:
+            holding.execute("SELECT id FROM engines_deadletter FOR UPDATE")
+            operation = bulk.begin("discard", group.pk, Terms(rate=500.0), by="grace", reason="the bug is mended")
+            eventually(lambda: sessions("wait_event_type = 'Lock'") == 1, "it waits for the letters of its operation")
+            frozen.send_signal(signal.SIGSTOP)
+            eventually(lambda: psutil.Process(frozen.pid).status() == psutil.STATUS_STOPPED, "it stands still")
+        # Now it has locked them.
+        with consumer(command="maintain"):
+            done = BulkOperation.objects.filter(pk=operation.pk, state="done", done=3)
+            eventually(done.exists, "the next one has carried the operation out")
+        frozen.send_signal(signal.SIGCONT)
+        frozen.send_signal(signal.SIGTERM)
+        _, errors = frozen.communicate(timeout=LIMIT)
+    assert frozen.returncode == 0, errors
+    assert list(DeadLetter.objects.values_list("state", flat=True)) == ["discarded"] * 3
+
+
+@short
+def test_a_bulk_operation_that_somebody_holds_does_not_make_schedules_late() -> None:
+    group = open_letters(3)
+    operation = bulk.begin("discard", group.pk, Terms(rate=500.0), by="grace", reason="the bug is mended")
+    with closing(psycopg.connect(database_url())) as holding:
+        holding.execute("SELECT id FROM engines_bulkoperation FOR UPDATE")
+        with consumer(command="maintain"):
+            for name in ("first", "second"):  # the operation is looked at between them
+                schedules.create(name, schedules.Plan(pipeline="orders", cron="0 2 * * *"), by="tests")
+                Schedule.objects.filter(name=name).update(next_run_at=timezone.now())
+                eventually(TransactionRecord.objects.filter(source=f"schedule:{name}").exists, f"the {name} has run")
+            holding.rollback()
+            done = BulkOperation.objects.filter(pk=operation.pk, state="done")
+            eventually(done.exists, "the operation is carried out")
 
 
 def sessions(condition: str) -> int:
