@@ -99,7 +99,7 @@ class Completer:
 
     @property
     def is_flushing(self) -> bool:
-        """Whether a pipeline that ends waits for its outcomes to be written."""
+        """Whether somebody waits until all outcomes are written."""
         return self._is_hurried
 
     def put(self, settlement: Settlement) -> None:

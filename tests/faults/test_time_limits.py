@@ -1,9 +1,9 @@
 """A statement whose time is up is cancelled, and no other one."""
 
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from django.db import connection, transaction
@@ -15,6 +15,8 @@ from ergon_site.access.database.calls import DatabaseTimeoutError, time_limit
 from ergon_site.access.database.watched_calls import WatchedCalls
 from ergon_site.access.database.watched_requests import WatchedRequests
 from tests.processes import LIMIT, eventually
+
+T = TypeVar("T")
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.django_db(transaction=True)]
 
@@ -62,11 +64,7 @@ def test_watched_calls_end_when_they_are_cut_and_the_next_have_other_connections
             connection.close()
         raise AssertionError
 
-    with ThreadPoolExecutor(1) as pool:
-        working = pool.submit(work)
-        assert begun.wait(LIMIT)
-        watched.cut()
-        told, sessions = working.result(LIMIT)
+    told, sessions = result_of_cut(work, begun, watched)
     assert told.startswith("the database has not answered in time")
     assert len(sessions) == 2
 
@@ -92,11 +90,7 @@ def test_a_part_of_an_answer_that_is_asked_of_the_database_later_is_cut_as_well(
             connection.close()
         raise AssertionError
 
-    with ThreadPoolExecutor(1) as pool:
-        taking = pool.submit(take)
-        assert begun.wait(LIMIT)
-        requests._calls.cut()
-        assert taking.result(LIMIT) == [b"first"]
+    assert result_of_cut(take, begun, requests._calls) == [b"first"]
 
 
 def test_an_answer_that_is_made_by_an_event_loop_is_left_to_it() -> None:
@@ -158,6 +152,15 @@ def test_only_who_waits_for_a_silent_server_is_looked_at_and_cut() -> None:
         assert watched.longest()[1] is None
         is_cut.set()
         assert resting.result(LIMIT)
+
+
+def result_of_cut(work: Callable[[], T], begun: threading.Event, calls: WatchedCalls) -> T:
+    """Of work in a thread, which is cut once it has begun."""
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(work)
+        assert begun.wait(LIMIT)
+        calls.cut()
+        return working.result(LIMIT)
 
 
 def session(cursor: Any) -> int:
