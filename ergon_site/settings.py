@@ -12,6 +12,7 @@ from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 from django.core.management.utils import get_random_secret_key
 
 from ergon_site import BASE_DIR, TEMPLATES as PAGES, __version__, databases, environment
+from ergon_site.access.brokers import SILENCE_LIMIT, transport_options
 from ergon_site.telemetry import logging_to
 from facts.core import limits
 
@@ -225,10 +226,10 @@ OTLP_METRICS = exports("METRICS")
 # Celery: without a broker, tasks run where they are called.
 CELERY_BROKER_URL = read("CELERY_BROKER_URL", environment.broker) if os.environ.get("CELERY_BROKER_URL") else None
 CELERY_TASK_ALWAYS_EAGER = CELERY_BROKER_URL is None
-# Redis gives a task to another worker after this time, RabbitMQ says at once that it has one safely.
-CELERY_BROKER_TRANSPORT_OPTIONS = (
-    {"confirm_publish": True} if (CELERY_BROKER_URL or "").startswith("amqp") else {"visibility_timeout": 1800}
-)
+CELERY_BROKER_TRANSPORT_OPTIONS = transport_options(CELERY_BROKER_URL or "", SILENCE_LIMIT)
+if not (CELERY_BROKER_URL or "").startswith("amqp"):
+    # Redis gives a task to another worker after this time.
+    CELERY_BROKER_TRANSPORT_OPTIONS["visibility_timeout"] = 1800
 CELERY_RESULT_BACKEND = "django-db"
 CELERY_TASK_SERIALIZER = CELERY_RESULT_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = CELERY_RESULT_ACCEPT_CONTENT = ["json"]

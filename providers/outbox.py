@@ -10,17 +10,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import structlog
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, connection
 from django.db.models import F
 from django.db.models.functions import Now
 from kombu import Connection, Producer, Queue
 
+from ergon_site.access.brokers import SHORT_LIMIT, connected, transport_options
+from ergon_site.access.database.calls import short_transaction
 from providers.conf import settings
 from providers.models import OutboxLetter
 
 QUEUE = "queue.deadletter"
 BATCH = 500
-LIMIT = 4.0
 PERSISTENT = 2
 LONGEST_PROPERTY = 255
 
@@ -51,7 +52,7 @@ def _send_next(producer: Any) -> bool:
     """Send the oldest letter that nobody else is sending, those last that could not be sent before; if there is one."""
     letter: OutboxLetter | None = None
     try:
-        with transaction.atomic():
+        with short_transaction():
             # The usual query has an index.
             letter = _locked(_waiting().filter(failures=0).order_by("pk"))
             letter = letter or _locked(_waiting().order_by("failures", "pk"))
@@ -93,12 +94,9 @@ def _locked(rows: Any) -> OutboxLetter | None:
 
 @contextmanager
 def _producing(url: str) -> Iterator[Any]:
-    """A connection that is up before any row is locked. RabbitMQ confirms what it has safely."""
-    limits = {"socket_timeout": LIMIT, "socket_connect_timeout": LIMIT}
-    options: dict[str, Any] = {"confirm_publish": True} if url.startswith("amqp") else limits
-    with Connection(url, connect_timeout=LIMIT, transport_options=options) as line:
-        # Once: whoever keeps house has other work to do, and comes again.
-        line.connect()
+    """A connection that is up before any row is locked."""
+    options = transport_options(url, SHORT_LIMIT)
+    with connected(Connection(url, connect_timeout=SHORT_LIMIT, transport_options=options)) as line:
         # The queue is made unless it is there: whoever listens may have made it in another way.
         try:
             with line.channel() as channel:
@@ -106,5 +104,4 @@ def _producing(url: str) -> Iterator[Any]:
         except line.channel_errors:
             with line.channel() as channel:
                 Queue(QUEUE, durable=True)(channel).declare()
-        with line.channel() as channel:
-            yield Producer(channel)
+        yield Producer(line.channel())

@@ -5,7 +5,8 @@ from typing import Any
 from uuid import uuid4
 
 from engines.core import explanation
-from engines.dead_letters import AS_IT_WAS, NotReplayableError
+from engines.dead_letters import AS_IT_WAS, NotReplayableError, ReplayerUnavailableError
+from engines.tasks import discovery
 from providers import tasks
 from providers.core.exchange import Who
 from providers.models import TaskExecution
@@ -28,8 +29,7 @@ def replay(letter: Any, payload: Any) -> str:
     task_name, request = letter.details["task_name"], letter.details["request"]
     is_edited = payload is not AS_IT_WAS
     asked = payload if is_edited else letter.payload
-    if task_name not in {task.name for task in tasks.provider_tasks()}:
-        raise NotReplayableError(letter, f"its task {task_name!r} is not known here")
+    _refuse_unknown(task_name, letter)
     if not isinstance(asked, dict):
         raise NotReplayableError(letter, "the request of a provider call must be an object")
     key = f"replay-{letter.pk}" if is_edited else request["idempotency_key"]
@@ -41,8 +41,24 @@ def replay(letter: Any, payload: Any) -> str:
         tasks.send(task_name, sent, {"payload": asked, "idempotency_key": key}, task_id=task_id)
     except Exception as error:
         # Of the broker's library or its transport: the letter stays open.
-        raise NotReplayableError(letter, f"the broker refused it ({type(error).__name__})") from error
+        raise ReplayerUnavailableError(letter, f"the broker did not take it ({type(error).__name__})") from error
     return task_id
+
+
+def _refuse_unknown(task_name: str, letter: Any) -> None:
+    """A task may be in a module of an app, or in one that ERGON_TASKS names."""
+    if _is_known(task_name):
+        return
+    try:
+        discovery.discover()
+    except discovery.DiscoveryError as error:
+        raise NotReplayableError(letter, f"its task {task_name!r} is not known here, and {error}") from error
+    if not _is_known(task_name):
+        raise NotReplayableError(letter, f"its task {task_name!r} is not known here")
+
+
+def _is_known(task_name: str) -> bool:
+    return task_name in {task.name for task in tasks.provider_tasks()}
 
 
 def outcomes(ids: Sequence[str]) -> dict[str, str]:
@@ -53,6 +69,15 @@ def outcomes(ids: Sequence[str]) -> dict[str, str]:
 
 
 def hindrance(letters: Sequence[Any]) -> str:
-    """The open breaker that one of these would meet; a replay against that only fails once more, or waits."""
+    """What a replay of these would meet: an open breaker, or a broker that does not answer."""
     capabilities = {Who(*(letter.details["request"].get(name, "") for name in Who._fields)) for letter in letters}
-    return next((explanation.hindrance(one.facts()) for one in health.open_among(capabilities)), "")
+    breakers = (explanation.hindrance(one.facts()) for one in health.open_among(capabilities))
+    return next(breakers, "") or _silence()
+
+
+def _silence() -> str:
+    try:
+        tasks.reach_broker()
+    except Exception as error:  # noqa: BLE001 (of the broker's library or its transport)
+        return f"the broker does not answer ({type(error).__name__})"
+    return ""

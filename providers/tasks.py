@@ -33,6 +33,7 @@ from django.db import connection, transaction
 from django.utils.module_loading import autodiscover_modules, import_string
 
 from engines.core import failures
+from ergon_site.access.brokers import SHORT_LIMIT, connected, transport_options
 from providers import active_policy, calls, invocations, outbox, registry
 from providers.base import ProviderBase
 from providers.circumstances import calling
@@ -326,5 +327,20 @@ def send(task_name: str, sent: dict[str, Any], amended: dict[str, Any], *, task_
     order = partial(celery.tasks[task_name].apply_async, sent["args"], kwargs, task_id=task_id)
     if celery.conf.task_always_eager:
         transaction.on_commit(order)
-    else:
-        order()
+        return
+    with _connected(celery) as line:
+        order(connection=line, retry=False)
+
+
+def reach_broker() -> None:
+    """Raise if the broker that tasks are sent to does not answer."""
+    celery = site_app()
+    if not celery.conf.task_always_eager:
+        with _connected(celery):
+            pass
+
+
+def _connected(celery: Any) -> AbstractContextManager[Any]:
+    """A new connection with short limits. Those that Celery keeps may have been lost since, and wait for longer."""
+    options = transport_options(celery.conf.broker_write_url, SHORT_LIMIT)
+    return connected(celery.connection_for_write(connect_timeout=SHORT_LIMIT, transport_options=options))

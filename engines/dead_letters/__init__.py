@@ -6,6 +6,7 @@ A dead letter comes from a pipeline's transaction or from any other source that 
 from engines.dead_letters.letters import (
     LetterSettledError as LetterSettledError,
     NotReplayableError as NotReplayableError,
+    ReplayerUnavailableError as ReplayerUnavailableError,
     audit_target as audit_target,
     decide as decide,
     discard as discard,

@@ -298,7 +298,7 @@ def _take_on(operation: BulkOperation) -> int:
         return 0
     count = _settle(operation, kind, batch)
     operation.cursor, operation.last_letter = batch.cursor, batch.last_letter
-    if operation.processed >= operation.cap or batch.is_last:
+    if operation.state == "running" and (operation.processed >= operation.cap or batch.is_last):
         operation.state, operation.finished_at = "done", now
     return count
 
@@ -364,13 +364,19 @@ def _trouble(operation: BulkOperation, replays: Replays, batch: Sequence[Any]) -
 
 
 def _settle(operation: BulkOperation, kind: BulkKind, batch: _Batch) -> int:
-    """Act on each row of a batch, and write down what came of it."""
+    """Act on each row of a batch, and write down what came of it; stop once whoever replays cannot be reached."""
     # All of them are locked before the first is settled, since that locks further rows.
     rows = kind.lock(operation.verb, batch.rows)
     gone = {row.pk: row for row in batch.rows}.keys() - {row.pk for row in rows}
     items = [_item(operation, None, key, "skipped", GONE) for key in (*batch.missing, *gone)]
     for row, refusal in zip(rows, kind.refusals(operation.verb, rows), strict=True):
-        result, note = ("skipped", refusal) if refusal else _act(operation, kind, row)
+        if refusal:
+            result, note = "skipped", refusal
+        elif operation.state == "stopped":
+            # One has waited for an answer; the others need not.
+            result, note = "failed", operation.note
+        else:
+            result, note = _act(operation, kind, row)
         items.append(_item(operation, row, row.pk, result, note, kind.label(row)))
     BulkItem.objects.bulk_create(items)
     for result, count in Counter(item.result for item in items).items():
@@ -382,6 +388,9 @@ def _act(operation: BulkOperation, kind: BulkKind, row: Any) -> tuple[str, str]:
     try:
         with transaction.atomic():
             return "done", kind.verbs[operation.verb](row, by=operation.by, reason=operation.reason)
+    except dead_letters.ReplayerUnavailableError as error:
+        operation.state, operation.note = "stopped", error.why
+        return "failed", error.why
     except kind.skipped_by as error:
         return "skipped", str(error)
     except kind.refused_by as error:

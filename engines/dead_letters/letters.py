@@ -43,6 +43,14 @@ class NotReplayableError(EngineError):
         super().__init__(f"the dead letter of {letter.uid!r} cannot be replayed: {reason}")
 
 
+class ReplayerUnavailableError(NotReplayableError):
+    """Who would run it again cannot be reached: neither this letter nor the next one can be replayed now."""
+
+    def __init__(self, letter: DeadLetter, why: str) -> None:
+        super().__init__(letter, why)
+        self.why = why
+
+
 def find(letter_id: object) -> DeadLetter:
     """A dead letter by its number, or by the id of its transaction."""
     letters = DeadLetter.objects.select_related("group")

@@ -18,7 +18,10 @@ class Replayer(Protocol):
         """Whether it is a letter of theirs."""
 
     def replay(self, letter: DeadLetter, payload: Any, /) -> str:
-        """Run it again with this payload or `AS_IT_WAS`, in the database transaction that settles it; the new id."""
+        """Run it again with this payload or `AS_IT_WAS`, in the database transaction that settles it; the new id.
+
+        `ReplayerUnavailableError` says that it cannot be run now, nor any other.
+        """
 
     def outcomes(self, ids: Sequence[str], /) -> Mapping[str, str]:
         """Of the replays with these ids those that have ended: `succeeded` or `failed`."""

@@ -18,6 +18,7 @@ class Relay:
         self._lock = threading.Lock()
         self._passes = threading.Event()
         self._passes.set()
+        self._last_words = b""
         self._listener = socket.create_server(("127.0.0.1", 0))
         credentials, _, _ = self._server.netloc.rpartition("@")
         port = self._listener.getsockname()[1]
@@ -40,7 +41,12 @@ class Relay:
         """Nothing gets through any more, and neither end hears of it."""
         self._passes.clear()
 
+    def silence_at(self, words: bytes) -> None:
+        """The same from the moment on at which something with these words would pass."""
+        self._last_words = words
+
     def resume(self) -> None:
+        self._last_words = b""
         self._passes.set()
 
     def close(self) -> None:
@@ -71,6 +77,8 @@ class Relay:
     def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError):
             while chunk := source.recv(CHUNK):
+                if self._last_words and self._last_words in chunk:
+                    self.silence()
                 self._passes.wait()
                 target.sendall(chunk)
         for end in (source, target):

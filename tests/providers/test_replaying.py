@@ -1,6 +1,7 @@
 """Dead letters of providers are replayed like all others: once, written down, through breaker and quota."""
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -25,7 +26,7 @@ from tests.commands import ask
 from tests.console import records
 from tests.console.records import read
 from tests.factories import make_pipeline
-from tests.processes import eventually
+from tests.processes import eventually, manage, run
 from tests.providers import scripted_providers
 from tests.providers.celery_tasks import tell, tell_words
 
@@ -140,11 +141,27 @@ def test_a_letter_whose_task_is_not_known_stays_open(letter: DeadLetter) -> None
     assert letter.state == "open"
 
 
+def test_a_task_of_a_module_that_only_a_variable_names_is_replayed_everywhere(letter: DeadLetter) -> None:
+    """Also by a process that runs no tasks itself, and so has not loaded it."""
+    asked = ("replay", letter.uid, "--reason", WHY)
+    refused = manage(*asked, CELERY_BROKER_URL="")
+    assert "is not known here" in refused.stderr
+    done = manage(*asked, CELERY_BROKER_URL="", ERGON_TASKS="tests.providers.celery_tasks")
+    assert (done.returncode, outcomes()) == (0, ["dead_letter", "success"]), done.stderr
+
+
+def test_a_module_that_cannot_be_loaded_is_named(letter: DeadLetter, tmp_path: Path) -> None:
+    (tmp_path / "halves.py").write_text("1 / 0")
+    about = {"CELERY_BROKER_URL": "", "ERGON_TASKS": "halves", "PYTHONPATH": str(tmp_path)}
+    told = run(sys.executable, "manage.py", "replay", letter.uid, "--reason", WHY, **about)
+    assert "is not known here, and ERGON_TASKS: the module 'halves' cannot be imported" in told.stderr
+
+
 def test_a_letter_that_the_broker_does_not_take_stays_open(letter: DeadLetter, monkeypatch: pytest.MonkeyPatch) -> None:
     app.conf.task_always_eager = False
     # The suite's broker is up; that it is not is what is tested here.
     monkeypatch.setattr(type(tell), "apply_async", lambda *_, **__: (_ for _ in ()).throw(ConnectionError()))
-    with pytest.raises(NotReplayableError, match="the broker refused it"):
+    with pytest.raises(NotReplayableError, match="the broker did not take it"):
         transactions.replay_letter(letter.pk, by="ada", reason=WHY)
     letter.refresh_from_db()
     assert letter.state == "open"
