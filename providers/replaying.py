@@ -39,9 +39,11 @@ def replay(letter: Any, payload: Any) -> str:
     task_id = str(uuid4())
     try:
         tasks.send(task_name, sent, {"payload": asked, "idempotency_key": key}, task_id=task_id)
+    except tasks.BrokerLostError as error:
+        raise ReplayerUnavailableError(letter, "the broker does not answer") from error
     except Exception as error:
-        # Of the broker's library or its transport: the letter stays open.
-        raise ReplayerUnavailableError(letter, f"the broker did not take it ({type(error).__name__})") from error
+        # Of the broker's library: it does not take this one.
+        raise NotReplayableError(letter, f"the broker refused it ({type(error).__name__})") from error
     return task_id
 
 
@@ -78,6 +80,6 @@ def hindrance(letters: Sequence[Any]) -> str:
 def _silence() -> str:
     try:
         tasks.reach_broker()
-    except Exception as error:  # noqa: BLE001 (of the broker's library or its transport)
-        return f"the broker does not answer ({type(error).__name__})"
+    except Exception as error:  # noqa: BLE001 (of the broker's library or its transport: silent, away, or refusing us)
+        return f"the broker cannot be reached ({type(error).__name__})"
     return ""

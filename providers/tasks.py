@@ -27,7 +27,7 @@ from uuid import uuid4
 
 import structlog
 from celery import Task
-from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
+from celery.exceptions import Ignore, OperationalError, Reject, Retry, SoftTimeLimitExceeded
 from celery.signals import worker_process_shutdown, worker_ready
 from django.db import connection, transaction
 from django.utils.module_loading import autodiscover_modules, import_string
@@ -57,6 +57,8 @@ GRACE = 5.0
 HIDDEN = "(hidden)"
 # What is no failure of a call, and is told as it is.
 MISTAKES = (ProviderUsageError, registry.UnknownProviderError, Ignore, Reject)
+# How Celery tells that the broker does not answer.
+BrokerLostError = OperationalError
 # Beside a task's own arguments, what a replay asks instead of what they make.
 AMENDED = "ergon_amended"
 

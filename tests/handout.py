@@ -16,7 +16,9 @@ from _pytest.runner import collect_one_node
 FOLDERS = ("faults", "conformance", "executors", "providers", "end_to_end", "engines", "facts", "console")
 
 # To start the RabbitMQ of a process costs more than most of these: one process runs them all, before anything else.
-ON_RABBITMQ = {"test_broker.py", "test_brokers.py", "test_outbox.py", "test_provider_task_wrapper.py"}
+ON_RABBITMQ = {
+    *("test_broker.py", "test_brokers.py", "test_outbox.py", "test_provider_task_wrapper.py", "test_silent_brokers.py"),
+}
 
 Node = pytest.Item | pytest.Collector
 
