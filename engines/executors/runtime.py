@@ -42,6 +42,10 @@ class OutOfTime(BaseException):
     """Ends a handler from outside. No `except Exception` of a handler's takes it for its own."""
 
 
+class OutOfTimeInLoop(OutOfTime, KeyboardInterrupt):
+    """The same in an event loop, which keeps whatever else is raised in one of its callbacks."""
+
+
 class Expired(Exception):  # noqa: N818 (it reads as what happened)
     """A coroutine was stopped in the usual way."""
 
@@ -57,7 +61,7 @@ class Runtime:
         self._registry, self._source, self._answer = registry, source, answer
         self._loop: asyncio.Runner | None = None
         self._stops_at = math.inf
-        self._is_waiting = self._is_running = False
+        self._is_waiting = self._is_running = self._is_in_loop = False
 
     def run(self) -> None:
         signal.signal(signal.SIGTERM, self._stop)
@@ -150,15 +154,24 @@ class Runtime:
         import asyncio
 
         self._loop = self._loop or asyncio.Runner()
+        self._is_in_loop = True
         self._wake_at(ends_at + DEAF)
         try:
             return self._loop.run(_in_time(running, ends_at - time.monotonic()))
         except Expired:
             raise OutOfTime from None
         except OutOfTime:
-            # It may have struck in the middle of the loop's own work: what is left of that is not used again.
-            self._forget_loop()
+            self._abandon_loop()
             raise
+        finally:
+            self._is_in_loop = False
+
+    def _abandon_loop(self) -> None:
+        """It may have been struck in the middle of its own work, and might wait for ever for what is left of that."""
+        self._is_running = True
+        self._wake_at(time.monotonic() + DEAF)
+        with suppress(OutOfTime):
+            self._forget_loop()
 
     def _forget_loop(self) -> None:
         loop, self._loop = self._loop, None
@@ -186,7 +199,7 @@ class Runtime:
             signal.setitimer(signal.ITIMER_REAL, VERY_LAST)
         if self._is_running:
             self._is_running = False
-            raise OutOfTime
+            raise OutOfTimeInLoop if self._is_in_loop else OutOfTime
 
 
 def encode(outcome: ExecutionOutcome) -> bytes:

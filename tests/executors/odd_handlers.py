@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from engines.executors import ExecutionContext, HandlerRegistry, RetryJob
@@ -72,6 +73,22 @@ async def block_async(seconds: float, said: str = "") -> str:
     print(said)
     time.sleep(seconds)  # noqa: ASYNC251 (that is the point)
     return "blocked"
+
+
+@registry.handler("block_callback")
+async def block_callback(seconds: float) -> None:
+    """Asked to stop, it goes on, and what blocks is a callback of the loop."""
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(seconds)
+    asyncio.get_running_loop().call_soon(time.sleep, seconds)
+    await asyncio.sleep(seconds)
+
+
+@registry.handler("refuse_to_end")
+async def refuse_to_end(seconds: float) -> None:
+    while True:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(seconds)
 
 
 @registry.handler("tidy_async")

@@ -206,8 +206,9 @@ def test_passing_the_deadline_is_timeout_and_the_process_lives_on(plain: Driven,
     assert (told["status"], told["error_message"]) == ("timeout", "the deadline has passed")
 
 
-def test_a_coroutine_that_blocks_is_stopped_as_well(odd: Driven) -> None:
-    told = odd.ask("block_async", 60, deadline=0.4)
+@pytest.mark.parametrize("handler", ["block_async", "block_callback", "refuse_to_end"])
+def test_a_coroutine_that_blocks_is_stopped_as_well(odd: Driven, handler: str) -> None:
+    told = odd.ask(handler, 3600, deadline=0.4)
     assert (told["status"], told["error_message"]) == ("timeout", "the deadline has passed")
     assert odd.ask("decorated", 1)["status"] == "success"
 
