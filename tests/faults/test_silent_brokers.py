@@ -41,15 +41,6 @@ def relay(request: pytest.FixtureRequest) -> Iterator[Relay]:
 
 
 @pytest.fixture
-def sent_by(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
-    """The same, which the site's Celery app sends by."""
-    monkeypatch.setattr(tell, "queue", f"test.{uuid4().hex[:12]}")
-    usual, app.conf.broker_write_url = app.conf.broker_write_url, relay.address
-    yield relay
-    app.conf.broker_write_url = usual
-
-
-@pytest.fixture
 def letters(tmp_path: Path) -> list[DeadLetter]:
     """Of calls that were refused."""
     app.conf.task_always_eager = True
@@ -59,6 +50,15 @@ def letters(tmp_path: Path) -> list[DeadLetter]:
         tell.apply_async(kwargs={**about, "payload": payload})
     app.conf.task_always_eager = False
     return list(DeadLetter.objects.order_by("pk"))
+
+
+@pytest.fixture
+def sent_by(relay: Relay, letters: list[DeadLetter], monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
+    """The same, which the site's Celery app sends by; what it has sent before, and keeps, goes another way."""
+    monkeypatch.setattr(tell, "queue", f"test.{uuid4().hex[:12]}")
+    usual, app.conf.broker_write_url = app.conf.broker_write_url, relay.address
+    yield relay
+    app.conf.broker_write_url = usual
 
 
 def in_time(act: Callable[[], Any]) -> BaseException | None:
