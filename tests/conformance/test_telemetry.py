@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from opentelemetry import trace
@@ -26,6 +26,7 @@ from engines import (
     RetryPolicy,
     Transaction,
     TransactionException,
+    telemetry,
 )
 from engines.connectors.memory import MemoryConnector
 from engines.executors.task import JobFailed
@@ -39,24 +40,24 @@ ORIGIN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 exporter = InMemorySpanExporter()
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def _tracing() -> Iterator[None]:
-    """A real SDK behind the tracing API for these tests, and nothing behind it for the others."""
+    """A real SDK behind the tracing API for each of these tests, and nothing behind it for the others."""
+    exporter.clear()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     with pytest.MonkeyPatch.context() as patch:
         # The API takes a provider once per process and for good; these tests want one for a while.
         patch.setattr(trace, "_TRACER_PROVIDER", provider)
+        patch.setattr(telemetry, "tracer", provider.get_tracer(telemetry.SCOPE))
         yield
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    exporter.clear()
-
-
 def spans() -> list[ReadableSpan]:
-    return sorted(exporter.get_finished_spans(), key=lambda span: span.start_time or 0)
+    """The ended spans of this test, and none of a thread that an earlier test has left behind."""
+    ours = cast("TracerProvider", trace.get_tracer_provider()).resource
+    found = [span for span in exporter.get_finished_spans() if span.resource is ours]
+    return sorted(found, key=lambda span: span.start_time or 0)
 
 
 def named(name: str) -> list[ReadableSpan]:
@@ -279,8 +280,6 @@ def test_a_transaction_that_was_parked_links_to_the_trace_in_which_it_began(engi
 @pytest.mark.parametrize("timeout", [None, 5.0])
 def test_spans_of_the_handler_are_children_of_its_attempt(engine: Engine, timeout: float | None) -> None:
     def work(_: Transaction) -> str:
-        from engines import telemetry
-
         telemetry.tracer.start_span("inside").end()
         return "done"
 

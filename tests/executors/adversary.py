@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 BEHAVIOURS: dict[str, Callable[[Any], None]] = {}
@@ -134,6 +135,24 @@ def endless_after(job: Any) -> None:
 def stubborn(_: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     time.sleep(1000)
+
+
+@behaviour
+def stubborn_in_turn(job: Any) -> None:
+    """Writes down its number, and those of the ones before it that still live."""
+    with Path(job["args"][0]).open("a+") as file:
+        file.seek(0)
+        before = [line.split()[0] for line in file]
+        file.write(" ".join([str(os.getpid()), *filter(is_alive, before)]) + "\n")
+    stubborn(job)
+
+
+def is_alive(pid: str) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
 
 
 @behaviour
