@@ -53,10 +53,23 @@ class Pass:
         return code
 
 
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A folder with a database that is being migrated."""
+
+    folder: Path
+    process: subprocess.Popen[bytes]
+
+    def made(self) -> Path:
+        """Wait until its database is migrated."""
+        if code := self.process.wait():
+            sys.exit(code)
+        return self.folder
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run every pass, with these arguments for each but the core's: its coverage is of all its tests."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TOLD_TO_END))
-    _remember_characters()
     with ExitStack() as stack:
         folders = {kind: Path(stack.enter_context(tempfile.TemporaryDirectory())) for kind in PASSES}
         passes = _start(stack, folders, arguments)
@@ -74,13 +87,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _start(stack: ExitStack, folders: Mapping[str, Path], arguments: Sequence[str]) -> Iterator[Pass]:
+    is_shared = bool(SHARED & set(os.environ))
+    templates = {} if is_shared else {kind: stack.enter_context(_migrating(kind)) for kind in folders}
+    _remember_characters()
     yield stack.enter_context(_running("core", CORE))
     for kind, folder in folders.items():
         chosen = [f"--database={kind}", f"--handout={folder}", "--ignore=tests/core", *arguments]
-        if not SHARED & set(os.environ):
-            template = stack.enter_context(servers.data_folder())
-            _migrate(kind, template)
-            chosen.append(f"--template={template}")
+        if kind in templates:
+            chosen.append(f"--template={templates[kind].made()}")
         for number in range(1, PASSES[kind] + 1):
             yield stack.enter_context(_running(f"{kind} {number}", chosen))
 
@@ -90,13 +104,15 @@ def _remember_characters() -> None:
     find(strategies.text(), lambda _text: True)
 
 
-def _migrate(kind: str, template: Path) -> None:
-    with subprocess.Popen([sys.executable, "-m", "tests.template", kind, str(template)], env=_environment()) as process:
-        try:
-            if code := process.wait():
-                sys.exit(code)
-        finally:
-            _end(process)
+@contextmanager
+def _migrating(kind: str) -> Iterator[Template]:
+    with servers.data_folder() as folder:
+        command = [sys.executable, "-m", "tests.template", kind, str(folder)]
+        with subprocess.Popen(command, env=_environment()) as process:
+            try:
+                yield Template(folder, process)
+            finally:
+                _end(process)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
 
 from ergon_site.access.console.lists import KeysetPage
@@ -24,11 +25,13 @@ DIALOG = "_form_submitted=on&reason=x%00"
 class Walk:
     """Asks, and remembers what the server failed at.
 
-    The short form asks each address with a few of the values, the next one with the next few; the long form with all.
+    The short form asks every other address, on either database the other half, each with a few of the values, the next
+    one with the next few. The long form asks all with all.
     """
 
     def __init__(self, client: Client, *, is_long: bool) -> None:
         self.client, self.is_long = client, is_long
+        self.half = slice(None) if is_long else slice(connection.vendor == "sqlite", None, 2)
         self.failures: list[str] = []
         self.turn = 0
 
@@ -70,7 +73,7 @@ def api(*, is_long: bool) -> Walk:
 
 
 def test_odd_ids_in_addresses_of_the_console(console: Walk) -> None:
-    for place in hostile.places("/admin/"):
+    for place in hostile.places("/admin/")[console.half]:
         for value in console.some(hostile.IDS) if place.names else [""]:
             console.ask(place.with_ids(value))
         for value in console.some(hostile.FEW_IDS) if place.names else ():
@@ -80,7 +83,7 @@ def test_odd_ids_in_addresses_of_the_console(console: Walk) -> None:
 
 def test_odd_parameters_of_the_console(console: Walk) -> None:
     pages = hostile.pages()
-    for address in [place.route for place in hostile.places("/admin/") if not place.names]:
+    for address in [place.route for place in hostile.places("/admin/") if not place.names][console.half]:
         names = hostile.filters(pages[address]) if address in pages else []
         for name in names:
             for value in console.some(hostile.VALUES):
@@ -95,7 +98,7 @@ def test_odd_parameters_of_the_console(console: Walk) -> None:
 def test_odd_values_in_forms_of_the_console(console: Walk) -> None:
     pages = hostile.pages()
     shown_only = ("history/", "delete/", "live/", *(f"{address}" for address in pages))
-    for place in hostile.places("/admin/"):
+    for place in hostile.places("/admin/")[console.half]:
         if place.route.endswith(shown_only) or "password_change" in place.route:
             continue
         page = next((pages[start] for start in pages if place.route.startswith(start)), None)

@@ -1,6 +1,8 @@
 """The console by keyboard and by ear, in a real browser: axe, landmarks, the focus, the way to a row."""
 
+from collections.abc import Iterable
 from importlib.resources import files
+from itertools import cycle
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -45,13 +47,15 @@ def addresses() -> list[str]:
     return ["/admin/", *(f"/admin/{name}/" for name in LISTS), *changes, "/admin/nowhere/"]
 
 
-def test_axe_finds_nothing_in_light_in_dark_and_on_a_narrow_screen(inside: Page) -> None:
+@pytest.mark.parametrize("is_long", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["short", "long"])
+def test_axe_finds_nothing_in_light_in_dark_and_on_a_narrow_screen(inside: Page, *, is_long: bool) -> None:
+    """The short form looks at each page in light, and in turn in dark or on a narrow screen."""
     scene.fill()
     found = []
     assert len(addresses()) > 20
-    for address in addresses():
+    for address, other in zip(addresses(), cycle(["dark", "narrow"]), strict=False):
         inside.goto(address)
-        found += [f"{address} {one}" for one in violations(inside)]
+        found += [f"{address} {one}" for one in violations(inside, LOOKS if is_long else ["light", other])]
         counts = inside.evaluate("['main', 'h1', 'header'].map(name => document.querySelectorAll(name).length)")
         assert counts == [1, 1, 1], address
     assert found == []
@@ -84,11 +88,12 @@ def test_axe_finds_nothing_on_refused_forms_and_on_a_review(inside: Page) -> Non
     assert [f"{place} {one}" for place, several in found.items() for one in several] == []
 
 
-def violations(inside: Page) -> list[str]:
-    """What axe finds on the page in each look."""
+def violations(inside: Page, looks: Iterable[str] = LOOKS) -> list[str]:
+    """What axe finds on the page in each of these looks."""
     inside.evaluate((files("axe_playwright_python") / "axe.min.js").read_text())
     found = []
-    for look, (width, scheme, run) in LOOKS.items():
+    for look in looks:
+        width, scheme, run = LOOKS[look]
         inside.set_viewport_size({"width": width, "height": 900})
         inside.evaluate("is => document.documentElement.classList.toggle('dark', is)", scheme == "dark")
         found += [f"{look} {one}" for one in inside.evaluate(f"() => {run}.then({TOLD})")]

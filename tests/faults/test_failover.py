@@ -223,7 +223,7 @@ def test_what_runs_without_end_goes_on_at_the_replica_that_is_promoted_though_th
             eventually(lambda: servers.ask(servers.replica, handed) == [(2,)], "the replica has it")
             with frozen(Server(servers.primary, folder / "first")):
                 servers.promote()
-                # Mostly the first is answered; on a busy machine the promoted one may take longer than the limit of 1 s.
+                # Mostly the first is answered; on a busy machine the promoted one may take longer than its second.
                 eventually(lambda: web.post("/api/v1/facts", json=draft(3)).status_code in {200, 201}, "the fact is in")
                 eventually(lambda: web.get(ORDERS).status_code == 200, "it can be read")
                 hear(maintain, LOST)
