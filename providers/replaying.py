@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from typing import Any
-from uuid import uuid4
+from uuid import NAMESPACE_OID, uuid5
 
 from engines.core import explanation
 from engines.dead_letters import AS_IT_WAS, NotReplayableError, ReplayerUnavailableError
 from engines.tasks import discovery
-from providers import tasks
+from providers import calls, tasks
 from providers.core.exchange import Who
 from providers.models import TaskExecution
 from providers.models.calls import TaskState
@@ -36,7 +36,8 @@ def replay(letter: Any, payload: Any) -> str:
     # The arguments of the task, or the request itself.
     named = {name: request[name] for name in ("tenant_id", "campaign_id", "operation")}
     sent = request.get("task_arguments") or {"args": [], "kwargs": named | {"payload": asked}}
-    task_id = str(uuid4())
+    # What is sent is not taken back when this transaction is rolled back: sent again, it counts as a redelivery.
+    task_id = str(uuid5(NAMESPACE_OID, f"{letter.uid} {letter.pk} {key} {calls.kept(asked)}"))
     try:
         tasks.send(task_name, sent, {"payload": asked, "idempotency_key": key}, task_id=task_id)
     except tasks.BrokerLostError as error:

@@ -20,7 +20,7 @@ import inspect
 import json
 import random
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, NoReturn
 from uuid import uuid4
@@ -55,6 +55,8 @@ from providers.models.calls import TaskState
 KEPT_FOR = 1800.0
 GRACE = 5.0
 HIDDEN = "(hidden)"
+# How long a task that the broker does not take back holds its place, before the broker is to deliver it again.
+UNSENT_PAUSE = 5.0
 # What is no failure of a call, and is told as it is.
 MISTAKES = (ProviderUsageError, registry.UnknownProviderError, Ignore, Reject)
 # How Celery tells that the broker does not answer.
@@ -248,7 +250,10 @@ class CeleryProviderTask(Task):
         if self.request.has_ended:
             return True
         self.request.has_ended = True
-        return invocations.end(self.request.invocation, state)
+        try:
+            return invocations.end(self.request.invocation, state)
+        except SoftTimeLimitExceeded:
+            return False  # it is not known
 
     def _tenant_in(self, args: Any, kwargs: Any) -> str:
         """Whose it is, as far as its arguments say."""
@@ -280,7 +285,13 @@ class CeleryProviderTask(Task):
             longest=min(kept_for, KEPT_FOR) / 2,
             random=random.random,
         )
-        raise self.retry(countdown=wait, exc=_bare(error))
+        try:
+            raise self.retry(countdown=wait, exc=_bare(error))
+        except Reject as unsent:
+            # Celery would drop it. Its message is still there: the broker is to deliver that again, but not at once.
+            with suppress(SoftTimeLimitExceeded):
+                time.sleep(min(wait, UNSENT_PAUSE))
+            raise Reject(unsent.reason, requeue=True) from unsent
 
 
 def not_kept() -> ProviderError:

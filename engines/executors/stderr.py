@@ -11,6 +11,8 @@ from typing import IO
 
 import structlog
 
+from engines.core.failures import storable
+
 LONGEST = 4096
 A_SECOND = 100  # lines of one process
 KEPT = 20
@@ -70,7 +72,7 @@ class Voice:
 
     def _hear(self, line: bytes) -> None:
         is_rest, self._is_cut = self._is_cut, False
-        text = line[:LONGEST].decode("utf-8", "replace").rstrip("\r")
+        text = storable(line[:LONGEST].decode("utf-8", "replace").rstrip("\r"))
         if is_rest or not text:
             return  # the end of a line that was too long
         self.last.append(text)

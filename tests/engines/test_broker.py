@@ -31,6 +31,7 @@ from engines import (
     TransactionException,
 )
 from engines.connectors.broker import BrokerConnector
+from engines.connectors.broker.on_rabbitmq import Publisher
 from engines.tasks.registry import connectors
 from ergon_site import embedded
 from tests.conformance.harness import ENGINES, Engine, Script
@@ -266,6 +267,22 @@ def test_on_rabbitmq_a_queue_is_used_as_it_is(rabbitmq: str, queue: str) -> None
         connector.dispatch_transactions(numbered(1))
         assert len(connector.fetch_transactions(1)) == 1
         connector.close()
+        channel.queue_delete(queue)
+
+
+def test_on_rabbitmq_what_is_refused_before_the_last_is_sent_is_told(rabbitmq: str, queue: str) -> None:
+    full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    with kombu.Connection(rabbitmq) as connection:
+        channel = connection.connection.channel()
+        channel.queue_declare(queue, durable=True, auto_delete=False, arguments=full)
+        publisher = Publisher(connection.connection, channel)
+        for _ in range(3):
+            publisher.send(queue, b"{}", {})
+        with suppress(TimeoutError):
+            while True:  # as the library does before it sends the next one
+                connection.connection.drain_events(timeout=1)
+        with pytest.raises(ConnectorError, match="refused"):
+            publisher.flush()
         channel.queue_delete(queue)
 
 

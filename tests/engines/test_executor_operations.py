@@ -121,10 +121,11 @@ def _answered() -> int:
 
 def test_a_short_run_leaves_what_its_executors_did(transactional_db: None) -> None:
     make_pipeline("jobs", task="", executor="python")
-    transactions.submit("jobs", {"function": "echo"})
+    transactions.submit("jobs", {"function": "mumble"})
     assert durable_transactions.consume("jobs", "--drain", ERGON_EXECUTORS=json.dumps({"python": PYTHON})).code == 0
     (one,) = Worker.objects.get().executors
     assert (one["name"], one["answered"], one["started"]) == ("python", 1, 1)
+    assert one["said"][-1].endswith("a \ufffd b")
 
 
 def test_metrics_of_the_web_process_tell_of_executors(client: Any) -> None:

@@ -50,6 +50,12 @@ def sleep(seconds: float, said: str = "") -> str:
     return "slept"
 
 
+@registry.handler("mumble")
+def mumble() -> None:
+    """Says what no column of PostgreSQL takes."""
+    print("a \0 b")
+
+
 @registry.handler("sleep_async")
 async def sleep_async(seconds: float, said: str = "") -> str:
     print(said)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import django
+from celery.signals import worker_process_init
 from django.apps import apps
 from django.db import connection
 
@@ -34,6 +35,14 @@ if visibility := os.environ.get("TEST_VISIBILITY"):
         "unacked_restore_interval": 1,
         "unacked_restore_throttle": 1,
     }
+
+
+@worker_process_init.connect
+def _lose_what_is_sent(**_: Any) -> None:
+    """The worker is delivered tasks, and its processes can send none."""
+    if unwritable := os.environ.get("TEST_UNWRITABLE"):
+        app.conf.broker_write_url = unwritable
+
 
 QUEUE = "test.providers"
 SECRET = "token=do-not-tell-anybody"

@@ -17,7 +17,7 @@ from engines.models import DeadLetter
 from providers import calls, outbox
 from providers.core.exchange import Who
 from providers.models import Gate, IdempotencyClaim, OutboxLetter, ProviderExecutionMetric, TaskExecution
-from tests.processes import eventually, process
+from tests.processes import eventually, free_port, process
 from tests.providers.celery_tasks import (
     QUEUE,
     SECRET,
@@ -235,6 +235,18 @@ def test_a_task_whose_end_could_not_be_written_down_has_not_ended(broker: Broker
     assert json.loads(ended(task_id).result)["word"] == "fine"
     assert called(request) == 2
     assert not OutboxLetter.objects.exists()
+
+
+def test_a_task_that_the_broker_does_not_take_back_is_delivered_again(
+    request_of: Make, rabbitmq: str, tmp_path: Path
+) -> None:
+    """As with a memory alarm of RabbitMQ, which takes nothing more and goes on to deliver."""
+    queue, log = f"{QUEUE}.unwritable", tmp_path / "log"
+    unwritable: dict[str, str] = {"CELERY_BROKER_URL": rabbitmq, "TEST_UNWRITABLE": f"amqp://127.0.0.1:{free_port()}"}
+    with process(*WORKER, "-Q", queue, "--without-gossip", "--without-mingle", log=log, **unwritable):
+        task_id = Broker(rabbitmq, log).send(tell, **request_of("pause:1", "fine"), queue=queue)
+        assert json.loads(ended(task_id).result)["word"] == "fine"
+    assert set(states(task_id)[:-1]) == {"rescheduled"}
 
 
 def test_a_provider_that_asks_for_a_pause_is_left_alone_by_all(broker: Broker, request_of: Make) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from celery.exceptions import SoftTimeLimitExceeded
 from django.core import checks
 from django_celery_results.models import TaskResult
 
@@ -20,6 +21,7 @@ from providers import (
     ProviderTimeoutError,
     ProviderUsageError,
     UnknownProviderError,
+    invocations,
     register,
     registry,
 )
@@ -63,6 +65,18 @@ def test_a_task_finds_its_provider_and_gives_its_answer(made: Made) -> None:
     assert (row.state, row.celery_task_id, row.tenant_id) == ("succeeded", "t-1", "t")
     assert row.finished_at is not None
     assert json.loads(TaskResult.objects.get(task_id="t-1").result) == {"rank": 1, "at": "/x"}
+
+
+def test_a_soft_limit_that_strikes_while_its_end_is_written_down_costs_a_task_no_answer(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def strike(*_: Any) -> None:
+        raise SoftTimeLimitExceeded
+
+    task, _ = made({"rank": 1})
+    # In a pool's process a signal raises it, at a moment that no test can choose.
+    monkeypatch.setattr(invocations, "end", strike)
+    assert task.apply(kwargs=REQUEST).get() == {"rank": 1}
 
 
 def test_the_body_of_a_task_knows_whose_answer_it_has(made: Made) -> None:

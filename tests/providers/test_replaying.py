@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError
+from django.db import transaction
 from django.test import Client
 
 from engines import dead_letters, transactions
@@ -231,6 +232,17 @@ def test_a_canary_that_fails_again_stops_the_replay_of_a_group(tmp_path: Path) -
     operation = advance_to("stopped")
     assert (operation.done, operation.note) == (1, "1 of its replays failed again")
     assert ProviderExecutionMetric.objects.count() == 7
+
+
+def test_a_replay_that_is_rolled_back_and_repeated_is_the_same_task(tmp_path: Path) -> None:
+    """The broker has it by then: the copy must count as a redelivery, not as another task."""
+    fail_some(tmp_path, "status:400", "fine", count=1)
+    sent = []
+    for _ in range(2):
+        with transaction.atomic():
+            sent.append(transactions.replay_letter(DeadLetter.objects.get().pk, by="ada", reason=WHY))
+            transaction.set_rollback(True)
+    assert len(set(sent)) == 1
 
 
 def test_the_rest_of_a_group_waits_for_a_canary_that_was_sent_away_for_now(tmp_path: Path) -> None:

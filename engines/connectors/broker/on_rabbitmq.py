@@ -53,11 +53,12 @@ class Publisher:
         self._channel.basic_publish(message, exchange="", routing_key=queue, mandatory=True)
 
     def flush(self) -> None:
-        self._refused = 0
         while self._unconfirmed:
             self._connection.drain_events(timeout=ANSWER_LIMIT)
-        if self._refused:
-            msg = f"the broker refused {self._refused} messages: is the queue full?"
+        # Some may have been refused while others were sent: the library looks for answers before it sends.
+        refused, self._refused = self._refused, 0
+        if refused:
+            msg = f"the broker refused {refused} messages: is the queue full?"
             raise ConnectorError(msg)
 
     def _confirm(self, tag: int, multiple: bool) -> int:  # noqa: FBT001 (called by the library)
