@@ -78,6 +78,10 @@ class DatabaseRetry:
         """For how many seconds the database has answered every try, and quickly; 0 during an outage."""
         return 0.0 if self.is_out else time.monotonic() - self._answering_since
 
+    def begin_anew(self) -> None:
+        """Count the time that the database has answered from now, as after an outage."""
+        self._answering_since = time.monotonic()
+
     def wait_out(self, call: Callable[[], T]) -> T | None:
         """The result of the call once the database answers; None after `give_up`, but not for a stale connection."""
         wait = FIRST_WAIT

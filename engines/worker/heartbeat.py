@@ -11,6 +11,7 @@ from django.db import DatabaseError, OperationalError, connection
 
 from engines import transactions, workers
 from engines.conf import settings
+from engines.connectors import freshness
 from engines.core.errors import DependencyError, headline
 from engines.transactions import Lease, LeasedTransaction
 from engines.worker.completer import Completer
@@ -208,8 +209,13 @@ class Heartbeat:
         """Renew, report, rescue; a heart that cannot beat tries until it can."""
         self._try(connection.ensure_connection)
         self._is_connected.set()
-        following, every = 0.0, settings().heartbeat
-        while not self._over.wait(min(1.0, settings().lease / 10)):
+        following, every, turn = 0.0, settings().heartbeat, min(1.0, settings().lease / 10)
+        rested_from = freshness.now()
+        while not self._over.wait(turn):
+            if freshness.age(rested_from) > turn + every:
+                # The machine stood still, perhaps with other workers on it, which come to renew only now.
+                self._retry.begin_anew()
+                following = 0.0
             if time.monotonic() >= following or self._retry.is_out:
                 following = time.monotonic() + every
                 self._try(self._renew)
@@ -218,6 +224,7 @@ class Heartbeat:
                 self._try(self._rescue, self._retry.try_once)
             for errand in (self._write_tally, self._note_attempts, *self._errands):
                 self._try(errand, self._retry.try_once)
+            rested_from = freshness.now()
         connection.close()
 
     def _try(self, call: Callable[[], Any], perform: Callable[[Callable[[], Any]], Any] | None = None) -> None:

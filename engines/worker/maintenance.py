@@ -16,6 +16,7 @@ from django.utils.module_loading import import_string
 
 from engines import dead_letters, rehearsals, schedules, transactions, workers
 from engines.conf import settings
+from engines.connectors import freshness
 from engines.core.backoff import exponential
 from engines.core.errors import headline
 from engines.core.pacing import Intervals
@@ -165,8 +166,10 @@ class Maintenance:
 
     def _run_chores(self, due: Intervals) -> None:
         """Run these chores whenever they are due and this process leads."""
-        wait = 0.0
+        wait, rested_from = 0.0, freshness.now()
         while not self._stop.wait(wait):
+            if freshness.age(rested_from) > wait + settings().heartbeat:
+                self._let_workers_renew()  # which may have stood still with this machine
             cuts = self._calls.cuts
             try:
                 self._turn(due)
@@ -177,6 +180,7 @@ class Maintenance:
                     self._trouble = error
                     self._wake.set()
             wait = min(max(0.0, due.next_at() - time.monotonic()), TURN) if self._may_run() else LOOK
+            rested_from = freshness.now()
         close_connection()
 
     def _turn(self, due: Intervals) -> None:

@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -95,6 +96,20 @@ def test_work_that_is_alive_is_not_rescued_by_a_single_round(tmp_path: Path) -> 
         output, errors = maintain.communicate(timeout=LIMIT)
     assert maintain.returncode == 0, errors
     assert [json.loads(line)["count"] for line in output.splitlines() if '"rescued"' in line] == [0]
+
+
+def test_work_that_is_alive_is_not_rescued_by_a_worker_that_stood_still_with_it(tmp_path: Path) -> None:
+    """As on a host that was suspended: the first that is awake must not take the work of the others."""
+    awake = Worker.objects.filter(heartbeat_at__gt=database_time() - timedelta(minutes=30))
+    with late_worker(tmp_path), consumer("orders", **LEASE) as other:
+        wait_until_started(other)
+        freeze(other)
+        let_leases_lapse()
+        # Longer than workers have to renew: that begins with the database's first answer, and anew after a standstill.
+        time.sleep(float(LEASE["ERGON_LEASE_SECONDS"]) / 2 + 2)
+        other.send_signal(signal.SIGCONT)
+        eventually(awake.exists, "it has renewed")
+        time.sleep(2)  # it would rescue at once
 
 
 def test_a_single_round_rescues_what_a_dead_worker_held(tmp_path: Path) -> None:
