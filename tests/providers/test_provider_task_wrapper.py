@@ -243,7 +243,8 @@ def test_a_task_that_the_broker_does_not_take_back_is_delivered_again(
     """As with a memory alarm of RabbitMQ, which takes nothing more and goes on to deliver."""
     queue, log = f"{QUEUE}.unwritable", tmp_path / "log"
     unwritable: dict[str, str] = {"CELERY_BROKER_URL": rabbitmq, "TEST_UNWRITABLE": f"amqp://127.0.0.1:{free_port()}"}
-    with process(*WORKER, "-Q", queue, "--without-gossip", "--without-mingle", log=log, **unwritable):
+    names = ("-n", "unwritable@%h", "-Q", queue)  # beside the worker of the other tests
+    with process(*WORKER, *names, "--without-gossip", "--without-mingle", log=log, **unwritable):
         task_id = Broker(rabbitmq, log).send(tell, **request_of("pause:1", "fine"), queue=queue)
         assert json.loads(ended(task_id).result)["word"] == "fine"
     assert set(states(task_id)[:-1]) == {"rescheduled"}
