@@ -340,12 +340,57 @@ def test_on_redis_what_lapses_comes_back_in_its_order(queue: str) -> None:
     ):
         frozen.dispatch_transactions(numbered(24))
         late = [*frozen.fetch_transactions(12), *frozen.fetch_transactions(12)]
-        tags: list[Any] = client.hkeys(f"ergon:held:{queue}")
-        client.zadd(f"ergon:held_until:{queue}", dict.fromkeys(tags, 0))
+        let_lapse(client, queue)
         again = other.fetch_transactions(24)
         assert [one.id for one in again] == [one.id for one in late] == [str(number) for number in range(24)]
         assert not any(frozen.acknowledge(one, Success(None)) for one in late)
         assert all(other.acknowledge(one, Success(None)) for one in again)
+
+
+def let_lapse(client: redis.Redis, queue: str) -> None:
+    """As when the worker that holds them is dead."""
+    tags: list[Any] = client.hkeys(f"ergon:held:{queue}")
+    client.zadd(f"ergon:held_until:{queue}", dict.fromkeys(tags, 0))
+
+
+def patient(url: str, queue: str) -> BrokerConnector:
+    """Its leases end when the test ends them."""
+    return BrokerConnector(url, queue, wait=0.2, lease=10 * LIMIT)
+
+
+def test_on_redis_equal_messages_are_counted_each_by_itself(queue: str) -> None:
+    url = os.environ["CELERY_BROKER_URL"]
+    with closing(redis.Redis.from_url(url)) as client, closing(patient(url, queue)) as connector:
+        client.lpush(queue, *['{"payload": 1}'] * 3)
+        assert connector.count() == 3
+        for _ in range(2):  # workers that die while they run all three
+            taken = connector.fetch_transactions(5)
+            assert [one.payload for one in taken] == [1, 1, 1]
+            assert all(connector.begin(one) for one in taken)
+            let_lapse(client, queue)
+        done, given_back, deadly = connector.fetch_transactions(5)
+        assert connector.acknowledge(done, Success(None))
+        connector.release([given_back])
+        assert connector.count() == 1
+        assert [one.payload for one in connector.fetch_transactions(5)] == [1]
+        assert connector.begin(deadly)
+        let_lapse(client, queue)
+        assert [one.payload for one in connector.fetch_transactions(5)] == [1]
+    assert len(dead_messages(url, queue)) == 1
+
+
+def test_on_redis_what_is_given_back_keeps_its_count(queue: str) -> None:
+    url = os.environ["CELERY_BROKER_URL"]
+    with closing(redis.Redis.from_url(url)) as client, closing(patient(url, queue)) as connector:
+        connector.dispatch_transactions(numbered(1))
+        for _ in range(3):
+            connector.release(connector.fetch_transactions(1))
+            assert connector.count() == 1
+            (deadly,) = connector.fetch_transactions(1)
+            assert connector.begin(deadly)
+            let_lapse(client, queue)
+        assert connector.fetch_transactions(1) == []
+    assert len(dead_messages(url, queue)) == 1
 
 
 def test_on_redis_what_a_worker_of_an_earlier_release_holds_under_a_number_comes_back_when_it_lapses(

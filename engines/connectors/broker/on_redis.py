@@ -34,68 +34,60 @@ _NOW = """
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
 """
-# KEYS begin with: what is held, until when, how often what came back did so, and which of that has been started. What
-# comes back has no name of its own: it is known by the digest of its text.
-_PUT_BACK = """
-local function put_back(tag, queue)
-  local item = redis.call('HGET', KEYS[1], tag)
-  redis.call('HDEL', KEYS[1], tag)
-  redis.call('ZREM', KEYS[2], tag)
-  if item then redis.call('RPUSH', queue, item) end
-  return item
-end
-"""
-# A worker that dies takes with it all that it holds, most of it never started. Who is poison shows from the second time
-# on: what came back before counts again only if it was started.
-_LAPSE = """
-local function lapse(tag, queue)
-  local was_started = redis.call('SREM', KEYS[4], tag) == 1
-  local item = put_back(tag, queue)
-  if item then
-    local digest = redis.sha1hex(item)
-    if was_started or redis.call('HEXISTS', KEYS[3], digest) == 0 then
-      redis.call('HINCRBY', KEYS[3], digest, 1)
-    end
-    redis.call('EXPIRE', KEYS[3], 604800)
-  end
-end
-"""
+# KEYS begin with four names, for what is held, by tag: the messages, until when, how often each came back from a worker
+# that died, and which of those have been started. A message comes back under a new tag, with its count; in the queue it
+# has none.
 _END = """
 local has_returned = redis.call('HLEN', KEYS[3]) > 0
 local function finish(tag)
-  local item = has_returned and redis.call('HGET', KEYS[1], tag)
   local is_ours = redis.call('HDEL', KEYS[1], tag) == 1
   if is_ours then
     redis.call('ZREM', KEYS[2], tag)
     redis.call('SREM', KEYS[4], tag)
-    if item then redis.call('HDEL', KEYS[3], redis.sha1hex(item)) end
+    if has_returned then redis.call('HDEL', KEYS[3], tag) end
   end
   return is_ours
 end
 """
 
-# Further KEYS: the queue's list, and then its lists by priority. A tag begins with the id of the fetch, ARGV[3], and is
-# never given twice. Numbers that the server counts would be: a crash or a failover makes it forget the last ones, and a
-# worker would settle what another was given. Tags sort in the order in which they were taken, in which lapsed messages
-# go back. A fetch that arrives twice takes other messages the second time, under other tags.
-TAKE = f"""{_NOW}{_PUT_BACK}{_LAPSE}
-local lapsed = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, 100)
-for place = #lapsed, 1, -1 do lapse(lapsed[place], KEYS[5]) end
-local has_returned = redis.call('HLEN', KEYS[3]) > 0
+# Further KEYS: the queue's lists by priority. A tag begins with the id of the fetch, ARGV[3], and is never given twice.
+# Numbers that the server counts would be: a crash or a failover makes it forget the last ones, and a worker would
+# settle what another was given. Tags sort in the order in which they were taken, in which lapsed messages are given
+# again. A fetch that arrives twice takes other messages the second time, under other tags.
+#
+# A worker that dies takes with it all that it holds, most of it never started. Which message is poison shows from the
+# second time on: one that came back before counts again only if it was started.
+TAKE = f"""{_NOW}
+local wanted = tonumber(ARGV[1])
 local taken, number = {{}}, 0
-for place = 6, #KEYS do
-  while #taken < 3 * tonumber(ARGV[1]) do
+local function hold(item, returns)
+  local tag
+  repeat
+    number = number + 1
+    tag = string.format('%s:%06d', ARGV[3], number)
+  until redis.call('HSETNX', KEYS[1], tag, item) == 1
+  redis.call('ZADD', KEYS[2], now + tonumber(ARGV[2]), tag)
+  if returns > 0 then redis.call('HSET', KEYS[3], tag, returns) end
+  taken[#taken + 1] = tag
+  taken[#taken + 1] = item
+  taken[#taken + 1] = returns
+end
+for _, tag in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, wanted)) do
+  local item = redis.call('HGET', KEYS[1], tag)
+  local returns = tonumber(redis.call('HGET', KEYS[3], tag) or 0)
+  local was_started = redis.call('SREM', KEYS[4], tag) == 1
+  redis.call('HDEL', KEYS[1], tag)
+  redis.call('ZREM', KEYS[2], tag)
+  redis.call('HDEL', KEYS[3], tag)
+  if was_started or returns == 0 then returns = returns + 1 end
+  if item then hold(item, returns) end
+end
+if number > 0 then redis.call('EXPIRE', KEYS[3], 604800) end
+for place = 5, #KEYS do
+  while #taken < 3 * wanted do
     local item = redis.call('RPOP', KEYS[place])
     if not item then break end
-    local tag
-    repeat
-      number = number + 1
-      tag = string.format('%s:%06d', ARGV[3], number)
-    until redis.call('HSETNX', KEYS[1], tag, item) == 1
-    redis.call('ZADD', KEYS[2], now + tonumber(ARGV[2]), tag)
-    taken[#taken + 1] = tag
-    taken[#taken + 1] = item
-    taken[#taken + 1] = has_returned and redis.call('HGET', KEYS[3], redis.sha1hex(item)) or 0
+    hold(item, 0)
   end
 end
 return taken
@@ -108,12 +100,21 @@ for place = 1, #ARGV do
 end
 return late
 """
-# KEYS[5] is the queue's list. What is given back was not started, whatever was written down.
-RELEASE = f"""{_PUT_BACK}
+# KEYS[5] is the queue's list. What is given back was not started, whatever was written down. What came back before is
+# left as if its lease had lapsed, so that it keeps its count.
+RELEASE = f"""{_END}
 local released = 0
 for place = #ARGV, 1, -1 do
-  redis.call('SREM', KEYS[4], ARGV[place])
-  if put_back(ARGV[place], KEYS[5]) then released = released + 1 end
+  local tag = ARGV[place]
+  local item = redis.call('HGET', KEYS[1], tag)
+  redis.call('SREM', KEYS[4], tag)
+  if item and redis.call('HEXISTS', KEYS[3], tag) == 1 then
+    redis.call('ZADD', KEYS[2], 0, tag)
+  elseif item then
+    finish(tag)
+    redis.call('RPUSH', KEYS[5], item)
+  end
+  if item then released = released + 1 end
 end
 return released
 """
@@ -122,6 +123,12 @@ BURY = f"""{_END}
 local is_ours = finish(ARGV[1])
 if is_ours then redis.call('LPUSH', KEYS[5], ARGV[2]) end
 return is_ours and 1 or 0
+"""
+# Further KEYS: the queue's lists by priority.
+COUNT = f"""{_NOW}
+local waiting = redis.call('ZCOUNT', KEYS[2], '-inf', now)
+for place = 5, #KEYS do waiting = waiting + redis.call('LLEN', KEYS[place]) end
+return waiting
 """
 START = """
 local is_ours = redis.call('HEXISTS', KEYS[1], ARGV[1])
@@ -164,8 +171,8 @@ class RedisLine:
         self._wanted = count
 
     def collect(self, seconds: float) -> list[Delivery]:
-        keys = [*self._kept, self._queue, *self._lists()]
         asked_at = now()
+        keys = [*self._kept, *self._lists()]
         taken = self._run(TAKE, keys, self._wanted, self._lease, uuid_utils.uuid7().hex)
         if not taken:
             time.sleep(seconds)
@@ -229,7 +236,7 @@ class RedisLine:
                 messages.popleft()
 
     def count(self) -> int:
-        return sum(int(self._client().llen(name)) for name in self._lists())
+        return int(self._run(COUNT, [*self._kept, *self._lists()]))
 
     def keep_alive(self) -> None:
         if held := list(self._held):
