@@ -38,6 +38,7 @@ from engines.transactions.leases import Lease as Lease, LeasedTransaction as Lea
 from engines.transactions.pruning import MOST_COUNTED as MOST_COUNTED, prunable as prunable, prune as prune
 from engines.transactions.settling import (
     Settlement as Settlement,
+    find_written as find_written,
     lock as lock,
     make_ready as make_ready,
     note as note,

@@ -1,4 +1,7 @@
-"""VERBS: settle, postpone, note, lock, make_ready. Outcomes and attempts in batches; a lost lease changes nothing."""
+"""VERBS: settle, postpone, find_written, note, lock, make_ready. Outcomes and attempts in batches.
+
+A lost lease changes nothing.
+"""
 
 import time
 from collections.abc import Collection, Iterable, Sequence
@@ -13,6 +16,7 @@ from engines.core.attempt import AttemptRecord
 from engines.core.errors import category_in
 from engines.core.outcome import Failure, Later, Outcome, Success
 from engines.core.states import CATEGORIES, STAGES, AttemptOutcome, State
+from engines.models import Attempt
 from engines.transactions import payloads
 from engines.transactions.leases import Lease, LeasedTransaction, lease_document
 from engines.transactions.statements import statements
@@ -84,6 +88,14 @@ def _behind(lease: Lease, later: Later) -> dict[str, Any]:
     told = failures.summary(later.failure, lease.tried) | {"spent": later.spent}
     names = ("of", "is_parked", "timeout", "trace")
     return told | {name: value for name in names if (value := getattr(later, name))}
+
+
+def find_written(leases: Collection[Lease], *, worker: int) -> set[int]:
+    """The leases whose outcome this worker has written. Their last attempts are there, unless noted before, by that."""
+    made = Attempt.objects.filter(transaction_id__in=[lease.id for lease in leases], worker=worker)
+    known = set(made.values_list("transaction_id", "delivery", "step", "number"))
+    last = {lease.id: (lease.token, lease.attempts[-1][0]) for lease in leases if lease.noted < len(lease.attempts)}
+    return {key for key, (token, one) in last.items() if (key, token, STAGES[one.stage], one.number) in known}
 
 
 @retry_conflicts

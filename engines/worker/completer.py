@@ -76,6 +76,7 @@ class Completer:
         self._is_closing = self._is_hurried = False
         self._fault: Exception | None = None
         self._in_hand = 0
+        self._unanswered: set[int] = set()  # leases whose outcome was sent, and so may be written
         self._portion = Portion(MOST_AT_ONCE)
         self._retry = DatabaseRetry("settle", on_return=on_return)
         self.is_connected = threading.Event()
@@ -178,15 +179,15 @@ class Completer:
 
     def _settle(self, batch: list[Settlement]) -> None:
         self._in_hand = len(batch)
-        written: set[int] = set()
         try:
-            stale = self._retry.wait_out(lambda: self._write_some(batch, written))
+            stale = self._retry.wait_out(lambda: self._write_some(batch))
         except (DataError, IntegrityError, ValueError, TypeError) as error:
             self._settle_singly(batch, error)
             return
         self._in_hand = 0
         if stale is None:
             return
+        self._unanswered.difference_update(one.transaction.lease.id for one in batch)
         lost, now = {transaction.lease.id for transaction in stale}, time.monotonic()
         for leased, outcome in batch:
             counts = self.counts[leased.lease.pipeline_id]
@@ -210,23 +211,24 @@ class Completer:
             log.warning("outcome_came_after_its_lease", transaction=leased.id)
         self._done([one.transaction for one in batch])
 
-    def _write_some(self, batch: list[Settlement], written: set[int]) -> list[LeasedTransaction]:
-        """Write outcomes, but for those that a try has written whose answer came too late; those whose lease was lost.
+    def _write_some(self, batch: list[Settlement]) -> list[LeasedTransaction]:
+        """Write outcomes; those whose lease was lost. What a try has written whose answer was lost is none of these.
 
         After a try that took too long only the first are written, and the others wait again.
         """
-        unwritten = [one for one in batch if one.transaction.lease.id not in written]
-        size = self._portion.of(len(unwritten))
-        if size < len(unwritten):
-            self._waiting.extendleft(reversed(unwritten[size:]))
-            del unwritten[size:]
-            batch[:] = [one for one in batch if one.transaction.lease.id in written] + unwritten
-            self._in_hand = len(batch)
+        size = self._portion.of(len(batch))
+        if size < len(batch):
+            self._waiting.extendleft(reversed(batch[size:]))
+            del batch[size:]
+            self._in_hand = size
+        sent = {one.transaction.lease.id for one in batch}
+        repeated = sent & self._unanswered
+        self._unanswered |= sent
         with self._retry.fitting(self._portion, size):
-            stale = self._write(unwritten)
-        lost = {one.lease.id for one in stale}
-        written |= {one.transaction.lease.id for one in unwritten} - lost
-        return stale
+            stale = self._write(batch)
+            unsure = [one.lease for one in stale if one.lease.id in repeated]
+            written = transactions.find_written(unsure, worker=self._worker) if unsure else set()
+        return [one for one in stale if one.lease.id not in written]
 
     def _write(self, batch: list[Settlement]) -> list[LeasedTransaction]:
         """Ends, and beginnings of a wait; written twice, the second time changes nothing."""

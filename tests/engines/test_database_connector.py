@@ -17,9 +17,11 @@ from django.utils import timezone
 from engines import Transaction, pipelines, policies, transactions
 from engines.connectors.database import DatabaseConnector
 from engines.core import histogram
-from engines.core.errors import UnreachableError, UnrunnableError
-from engines.core.outcome import Success
+from engines.core.attempt import AttemptRecord
+from engines.core.errors import TransactionException, UnreachableError, UnrunnableError
+from engines.core.outcome import Failure, Outcome, Success
 from engines.core.states import State
+from engines.core.steps import Stage
 from engines.executors.pool import Pools
 from engines.models import Attempt, DeadLetter, Durations, Pipeline, TransactionRecord, Worker
 from engines.reads import explain
@@ -153,6 +155,17 @@ def test_what_a_try_has_claimed_too_late_is_run_by_this_worker(monkeypatch: pyte
         connector.close()
 
 
+def end(connector: DatabaseConnector, transaction: Transaction, outcome: Outcome) -> None:
+    """As a driver does after an attempt."""
+    connector.note(transaction, AttemptRecord(Stage.PROCESS, 1, 1, time.monotonic(), 0.01, outcome))
+    connector.acknowledge(transaction, outcome)
+
+
+def give_away(transaction: Transaction) -> None:
+    """To another worker."""
+    TransactionRecord.objects.filter(uid=transaction.id).update(fencing_token=9)
+
+
 @pytest.mark.postgresql
 def test_outcomes_that_were_written_too_late_count_as_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = make_pipeline()
@@ -162,14 +175,52 @@ def test_outcomes_that_were_written_too_late_count_as_what_they_are(monkeypatch:
         heartbeat.completer._retry = DatabaseRetry("settle", limit=0.1)
         first, *others = connector.fetch_transactions(3)
         monkeypatch.setattr(transactions, "settle", answering_late(transactions.settle))
-        TransactionRecord.objects.filter(uid=first.id).update(fencing_token=9)  # another worker has it
+        give_away(first)
         for one in (first, *others):
-            connector.acknowledge(one, Success(None))
+            end(connector, one, Success(None))
         connector.flush()
         counts = heartbeat.completer.counts[pipeline.pk]
         connector.close()
     assert (counts.succeeded, counts.stale) == (2, 1)
     assert states(*ids) == ["running", "succeeded", "succeeded"]
+
+
+# A connection that is lost between a commit and its answer is nothing that a test could order, either.
+def test_outcomes_whose_answer_was_lost_count_as_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = make_pipeline()
+    ids = submit(pipeline, 4)
+    with Heartbeat([pipeline.name]) as heartbeat:
+        connector = DatabaseConnector(pipeline, heartbeat)
+        first, good, bad, late = connector.fetch_transactions(4)
+        monkeypatch.setattr(transactions, "settle", losing_its_answer(transactions.settle))
+        give_away(first)
+        end(connector, first, Success(None))
+        end(connector, good, Success(None))
+        end(connector, bad, Failure(TransactionException("no")))
+        connector.flush()
+        give_away(late)
+        end(connector, late, Success(None))
+        connector.flush()
+        counts = heartbeat.completer.counts[pipeline.pk]
+        connector.close()
+    assert (counts.succeeded, counts.failed, counts.stale) == (1, 1, 2)
+    assert states(*ids) == ["running", "succeeded", "failed", "running"]
+    assert [letter.uid for letter in DeadLetter.objects.all()] == [bad.id]
+
+
+def losing_its_answer(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call, which does its work the first time and then finds its connection lost."""
+    made: list[None] = []
+
+    def answer(*given: Any, **options: Any) -> Any:
+        answered = call(*given, **options)
+        made.append(None)
+        if len(made) == 1:
+            msg = "the connection is lost"
+            raise OperationalError(msg)
+        return answered
+
+    return answer
 
 
 def test_handlers_that_an_author_wrote_are_recorded_too() -> None:
