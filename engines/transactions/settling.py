@@ -16,7 +16,7 @@ from engines.core.attempt import AttemptRecord
 from engines.core.errors import category_in
 from engines.core.outcome import Failure, Later, Outcome, Success
 from engines.core.states import CATEGORIES, STAGES, AttemptOutcome, State
-from engines.models import Attempt
+from engines.models import TransactionRecord
 from engines.transactions import payloads
 from engines.transactions.leases import Lease, LeasedTransaction, lease_document
 from engines.transactions.statements import statements
@@ -90,12 +90,24 @@ def _behind(lease: Lease, later: Later) -> dict[str, Any]:
     return told | {name: value for name in names if (value := getattr(later, name))}
 
 
-def find_written(leases: Collection[Lease], *, worker: int) -> set[int]:
-    """The leases whose outcome this worker has written. Their last attempts are there, unless noted before, by that."""
-    made = Attempt.objects.filter(transaction_id__in=[lease.id for lease in leases], worker=worker)
-    known = set(made.values_list("transaction_id", "delivery", "step", "number"))
-    last = {lease.id: (lease.token, lease.attempts[-1][0]) for lease in leases if lease.noted < len(lease.attempts)}
-    return {key for key, (token, one) in last.items() if (key, token, STAGES[one.stage], one.number) in known}
+def find_written(settlements: Collection[Settlement]) -> set[int]:
+    """The leases whose outcomes are written already. Nothing else ends a lease but a rescue, which is counted."""
+    expected = {
+        one.transaction.lease.id: (one.transaction.lease.token, one.transaction.lease.rescues, _state(one.outcome))
+        for one in settlements
+    }
+    records = TransactionRecord.objects.filter(pk__in=expected, lease_owner=None)
+    found = records.values_list("pk", "fencing_token", "rescues", "state")
+    return {key for key, *known in found if tuple(known) == expected[key]}
+
+
+def _state(outcome: Outcome) -> State:
+    match outcome:
+        case Success():
+            return State.SUCCEEDED
+        case Later():
+            return State.PENDING
+    return State.FAILED
 
 
 @retry_conflicts

@@ -212,7 +212,7 @@ class Completer:
         self._done([one.transaction for one in batch])
 
     def _write_some(self, batch: list[Settlement]) -> list[LeasedTransaction]:
-        """Write outcomes; those whose lease was lost. What a try has written whose answer was lost is none of these.
+        """Write outcomes; those whose lease was lost. An earlier try may have written some, though nobody heard of it.
 
         After a try that took too long only the first are written, and the others wait again.
         """
@@ -221,13 +221,13 @@ class Completer:
             self._waiting.extendleft(reversed(batch[size:]))
             del batch[size:]
             self._in_hand = size
-        sent = {one.transaction.lease.id for one in batch}
-        repeated = sent & self._unanswered
-        self._unanswered |= sent
+        repeated = self._unanswered.copy()
+        self._unanswered.update(one.transaction.lease.id for one in batch if not one.transaction.lease.is_lost)
         with self._retry.fitting(self._portion, size):
             stale = self._write(batch)
-            unsure = [one.lease for one in stale if one.lease.id in repeated]
-            written = transactions.find_written(unsure, worker=self._worker) if unsure else set()
+            lost = {one.lease.id for one in stale}
+            unsure = [one for one in batch if one.transaction.lease.id in lost & repeated]
+            written = transactions.find_written(unsure) if unsure else set()
         return [one for one in stale if one.lease.id not in written]
 
     def _write(self, batch: list[Settlement]) -> list[LeasedTransaction]:
@@ -254,6 +254,7 @@ class Completer:
         if isinstance(outcome, Failure) and isinstance(outcome.error, OutcomeNotWrittenError):
             # Its lease lapses, and it is run again, until it counts as poison and has its dead letter.
             log.error("outcome_lost", transaction=leased.id, error=error_text(error))
+            self._unanswered.discard(leased.lease.id)
             self._done([leased])
             return
         failure = OutcomeNotWrittenError(

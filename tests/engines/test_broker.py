@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -353,43 +353,51 @@ def let_lapse(client: redis.Redis, queue: str) -> None:
     client.zadd(f"ergon:held_until:{queue}", dict.fromkeys(tags, 0))
 
 
-def patient(url: str, queue: str) -> BrokerConnector:
-    """Its leases end when the test ends them."""
-    return BrokerConnector(url, queue, wait=0.2, lease=10 * LIMIT)
+@pytest.fixture
+def hire(queue: str) -> Iterator[Callable[[], BrokerConnector]]:
+    """Makes workers whose leases end when the test ends them."""
+    with ExitStack() as stack:
+        url = os.environ["CELERY_BROKER_URL"]
+        yield lambda: stack.enter_context(closing(BrokerConnector(url, queue, wait=0.2, lease=10 * LIMIT)))
 
 
-def test_on_redis_equal_messages_are_counted_each_by_itself(queue: str) -> None:
+def test_on_redis_equal_messages_are_counted_each_by_itself(queue: str, hire: Callable[[], BrokerConnector]) -> None:
     url = os.environ["CELERY_BROKER_URL"]
-    with closing(redis.Redis.from_url(url)) as client, closing(patient(url, queue)) as connector:
+    with closing(redis.Redis.from_url(url)) as client:
         client.lpush(queue, *['{"payload": 1}'] * 3)
-        assert connector.count() == 3
-        for _ in range(2):  # workers that die while they run all three
-            taken = connector.fetch_transactions(5)
+        for _ in range(2):
+            dying = hire()
+            taken = dying.fetch_transactions(5)
             assert [one.payload for one in taken] == [1, 1, 1]
-            assert all(connector.begin(one) for one in taken)
+            assert all(dying.begin(one) for one in taken)
             let_lapse(client, queue)
-        done, given_back, deadly = connector.fetch_transactions(5)
-        assert connector.acknowledge(done, Success(None))
-        connector.release([given_back])
-        assert connector.count() == 1
-        assert [one.payload for one in connector.fetch_transactions(5)] == [1]
-        assert connector.begin(deadly)
+        dying = hire()
+        done, given_back, deadly = dying.fetch_transactions(5)
+        assert dying.acknowledge(done, Success(None))
+        dying.release([given_back])
+        assert dying.begin(deadly)
         let_lapse(client, queue)
-        assert [one.payload for one in connector.fetch_transactions(5)] == [1]
+        assert [one.payload for one in hire().fetch_transactions(5)] == [1]
     assert len(dead_messages(url, queue)) == 1
 
 
-def test_on_redis_what_is_given_back_keeps_its_count(queue: str) -> None:
+def test_on_redis_what_is_given_back_keeps_its_count(queue: str, hire: Callable[[], BrokerConnector]) -> None:
     url = os.environ["CELERY_BROKER_URL"]
-    with closing(redis.Redis.from_url(url)) as client, closing(patient(url, queue)) as connector:
-        connector.dispatch_transactions(numbered(1))
+    hire().dispatch_transactions(numbered(1))
+    with closing(redis.Redis.from_url(url)) as client:
         for _ in range(3):
-            connector.release(connector.fetch_transactions(1))
-            assert connector.count() == 1
-            (deadly,) = connector.fetch_transactions(1)
-            assert connector.begin(deadly)
+            dying = hire()
+            (given_back,) = dying.fetch_transactions(1)
+            dying.release([given_back])
+            assert (dying.count(), dying.begin(given_back), dying.acknowledge(given_back, Success(None))) == (
+                1,
+                False,
+                False,
+            )
+            (deadly,) = dying.fetch_transactions(1)
+            assert dying.begin(deadly)
             let_lapse(client, queue)
-        assert connector.fetch_transactions(1) == []
+        assert hire().fetch_transactions(1) == []
     assert len(dead_messages(url, queue)) == 1
 
 

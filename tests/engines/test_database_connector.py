@@ -17,11 +17,9 @@ from django.utils import timezone
 from engines import Transaction, pipelines, policies, transactions
 from engines.connectors.database import DatabaseConnector
 from engines.core import histogram
-from engines.core.attempt import AttemptRecord
 from engines.core.errors import TransactionException, UnreachableError, UnrunnableError
-from engines.core.outcome import Failure, Outcome, Success
+from engines.core.outcome import Failure, Success
 from engines.core.states import State
-from engines.core.steps import Stage
 from engines.executors.pool import Pools
 from engines.models import Attempt, DeadLetter, Durations, Pipeline, TransactionRecord, Worker
 from engines.reads import explain
@@ -155,12 +153,6 @@ def test_what_a_try_has_claimed_too_late_is_run_by_this_worker(monkeypatch: pyte
         connector.close()
 
 
-def end(connector: DatabaseConnector, transaction: Transaction, outcome: Outcome) -> None:
-    """As a driver does after an attempt."""
-    connector.note(transaction, AttemptRecord(Stage.PROCESS, 1, 1, time.monotonic(), 0.01, outcome))
-    connector.acknowledge(transaction, outcome)
-
-
 def give_away(transaction: Transaction) -> None:
     """To another worker."""
     TransactionRecord.objects.filter(uid=transaction.id).update(fencing_token=9)
@@ -177,7 +169,7 @@ def test_outcomes_that_were_written_too_late_count_as_what_they_are(monkeypatch:
         monkeypatch.setattr(transactions, "settle", answering_late(transactions.settle))
         give_away(first)
         for one in (first, *others):
-            end(connector, one, Success(None))
+            connector.acknowledge(one, Success(None))
         connector.flush()
         counts = heartbeat.completer.counts[pipeline.pk]
         connector.close()
@@ -194,12 +186,12 @@ def test_outcomes_whose_answer_was_lost_count_as_what_they_are(monkeypatch: pyte
         first, good, bad, late = connector.fetch_transactions(4)
         monkeypatch.setattr(transactions, "settle", losing_its_answer(transactions.settle))
         give_away(first)
-        end(connector, first, Success(None))
-        end(connector, good, Success(None))
-        end(connector, bad, Failure(TransactionException("no")))
+        connector.acknowledge(first, Success(None))
+        connector.acknowledge(good, Success(None))
+        connector.acknowledge(bad, Failure(TransactionException("no")))
         connector.flush()
         give_away(late)
-        end(connector, late, Success(None))
+        connector.acknowledge(late, Success(None))
         connector.flush()
         counts = heartbeat.completer.counts[pipeline.pk]
         connector.close()

@@ -100,21 +100,21 @@ for place = 1, #ARGV do
 end
 return late
 """
-# KEYS[5] is the queue's list. What is given back was not started, whatever was written down. What came back before is
-# left as if its lease had lapsed, so that it keeps its count.
+# KEYS[5] is the queue's list. What is given back was not started, whatever was written down. What came back before
+# keeps its count: it is left under a tag that nobody has, as if its lease had lapsed.
 RELEASE = f"""{_END}
 local released = 0
 for place = #ARGV, 1, -1 do
   local tag = ARGV[place]
-  local item = redis.call('HGET', KEYS[1], tag)
-  redis.call('SREM', KEYS[4], tag)
-  if item and redis.call('HEXISTS', KEYS[3], tag) == 1 then
-    redis.call('ZADD', KEYS[2], 0, tag)
+  local item, returns = redis.call('HGET', KEYS[1], tag), redis.call('HGET', KEYS[3], tag)
+  if item and returns then
+    redis.call('HSET', KEYS[1], tag .. '~', item)
+    redis.call('HSET', KEYS[3], tag .. '~', returns)
+    redis.call('ZADD', KEYS[2], 0, tag .. '~')
   elseif item then
-    finish(tag)
     redis.call('RPUSH', KEYS[5], item)
   end
-  if item then released = released + 1 end
+  if finish(tag) then released = released + 1 end
 end
 return released
 """
@@ -158,7 +158,7 @@ class RedisLine:
         self._url, self._queue, self._dead, self._lease = url, queue, dead, lease
         self.tick = lease / 3
         self.on_lost: Callable[[], None] = lambda: None
-        self._kept = [f"ergon:{what}:{queue}" for what in ("held", "held_until", "returned", "started")]
+        self._kept = [f"ergon:{what}:{queue}" for what in ("held", "held_until", "returns", "started")]
         self._connection: Any = None
         self._opened: Any = None
         self._speaking: Any = None
