@@ -136,15 +136,18 @@ def test_a_fetch_that_is_too_slow_is_a_fetch_timeout(consumer: Engine) -> None:
 
 
 def test_what_a_late_fetch_still_brings_is_given_back() -> None:
+    gate = threading.Event()
+
     class Late(MemoryConnector):
         def fetch_transactions(self, batch_size: int, **extra: Any) -> Any:
             batch = super().fetch_transactions(batch_size)
-            time.sleep(0.2)
+            gate.wait(FOREVER)
             return batch
 
     source = Late(some(3))
     with pytest.raises(FetchTimeoutException):
         consume(Engine(is_consumer=True, is_async=False), source, fetch=FetchPolicy(retry=RetryPolicy(timeout=0.05)))
+    gate.set()
     eventually(lambda: source.count() == 3, "they are back")
 
 

@@ -182,7 +182,7 @@ def test_a_limit_and_a_time_limit_end_it_well() -> None:
     ids = submit(pipeline, 10)
     assert consume("orders", "--limit", "4").code == 0
     assert states(*ids).count("succeeded") == 4
-    assert consume("orders", "--timeout", "4").code == 0
+    assert consume("orders", "--timeout", "10").code == 0
     assert states(*ids).count("succeeded") == 10
 
 
@@ -270,7 +270,7 @@ def test_a_handler_that_raises_what_ends_or_breaks_others_fails_its_transaction_
 
 
 DIRECTIONS = {"consume": ("inbound", "consumer"), "produce": ("outbound", "producer")}
-LIMITS = [{"timeout": 1.0}, {"limit": 1}]
+LIMITS = [{"timeout": 5.0}, {"limit": 1}]
 
 
 @pytest.mark.parametrize("limit", LIMITS)

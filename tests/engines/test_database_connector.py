@@ -111,8 +111,9 @@ def test_each_engine_drains_a_pipeline_and_records_every_attempt(task: str, dire
 @pytest.mark.parametrize("every", [None, 3])
 @pytest.mark.parametrize(("task", "direction"), ENGINES)
 def test_low_priorities_do_not_starve_where_every_third_batch_is_of_the_oldest(
-    task: str, direction: str, every: int | None
+    task: str, direction: str, every: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("engines.core.pacing.RESERVE", 3600.0)  # batches of five, also on a slow machine
     body = {"loop": {"concurrency": {"value": 2}, "batch": {"size": 5, "oldest_first_every": every}}}
     policy = make_policy("fair", body, "consumer" if direction == "inbound" else "producer")
     pipeline = make_pipeline(task=task, direction=direction, policy=policy)

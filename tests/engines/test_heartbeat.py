@@ -220,7 +220,7 @@ def test_a_commit_is_noticed_by_the_log_of_sqlite_without_asking_the_database(mo
 
 @pytest.mark.postgresql
 def test_who_is_told_of_a_burst_looks_by_itself_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engines.worker.notifier.WATCH", 0.3)
+    monkeypatch.setattr("engines.worker.notifier.WATCH", 3.0)
     heard: list[int] = []
     poller = Poller()
     notifier = Notifier(poller)
@@ -258,12 +258,13 @@ def test_a_server_that_falls_silent_is_noticed_and_all_loops_are_told_to_look(mo
             wait_for(lambda: _notified("8") and 8 in heard)
         finally:
             notifier.close()
-        assert link.accepted == 2
+        assert link.accepted >= 2
 
 
 @pytest.mark.postgresql
 def test_a_server_that_has_nothing_to_tell_is_asked_and_stays_connected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engines.worker.notifier.SILENCE", 0.0)
+    monkeypatch.setattr("engines.worker.notifier.ANSWER_WITHIN", LIMIT)
     connection.ensure_connection()
     server = connection.settings_dict
     heard: list[int] = []

@@ -213,12 +213,13 @@ def test_processes_that_drain_together_end_what_either_of_them_has_parked() -> N
     assert {record(uid).attempts for uid in ids} == {1}
 
 
-def test_a_pause_ends_a_drain_that_waits_for_what_it_has_parked() -> None:
+def test_a_pause_ends_a_drain_that_waits_for_what_it_has_parked(tmp_path: Path) -> None:
     pipeline = parking(backoff=0.5)
-    (uid,) = submit(pipeline, fail="no answer")
+    (uid,) = submit(pipeline, until=str(tmp_path / "gate"), broken="mute")
     with consumer("orders", "--drain") as process:
-        eventually(lambda: is_parked(uid), "it is parked")
+        eventually(lambda: states(uid) == ["running"], "its first attempt has begun")
         Pipeline.objects.update(paused_at=timezone.now(), paused_by="ada")
+        (tmp_path / "gate").touch()
         assert process.wait() == 0
     assert is_parked(uid)
 

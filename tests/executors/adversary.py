@@ -76,7 +76,7 @@ def of_another(job: Any) -> None:
 
 @behaviour
 def slow(job: Any) -> None:
-    time.sleep(0.5)
+    time.sleep(30 if job["args"][0] < 2 else 0)
     answer(job)
 
 

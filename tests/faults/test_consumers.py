@@ -20,6 +20,7 @@ from tests.commands import next_event
 from tests.database import refusing
 from tests.durable_transactions import consume, consumer, count, make_policy, states, submit, wait_until_started
 from tests.factories import make_pipeline
+from tests.faults.test_leases import freeze
 from tests.processes import LIMIT, eventually, run_module
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -156,7 +157,7 @@ def test_a_worker_that_freezes_beyond_its_lease_changes_nothing_when_it_wakes(tm
     with consumer("orders", ERGON_LEASE_SECONDS="120") as frozen:
         worker = wait_until_started(frozen)["worker"]
         eventually(lambda: runs(tmp_path / "mark") == {"t0": 1}, "it runs")
-        frozen.send_signal(signal.SIGSTOP)
+        freeze(frozen)
         # Its lease is long, so that it does not notice by itself; now it is over.
         TransactionRecord.objects.update(lease_expires_at=timezone.now() - timedelta(seconds=1))
         (tmp_path / "gate").touch()

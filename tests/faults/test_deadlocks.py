@@ -87,15 +87,16 @@ def test_a_worker_that_is_frozen_while_it_settles_failures_does_not_hold_up_the_
     pipeline = make_pipeline(policy=make_policy())
     submit(pipeline, fail="no such customer")
     assert consume("orders", "--drain").code == 0
-    with consumer("orders") as frozen:
+    with consumer("orders", ERGON_LEASE_SECONDS="120") as frozen:
         wait_until_started(frozen)
         with closing(psycopg.connect(database_url())) as holding:
             holding.execute("SELECT id FROM engines_deadlettergroup FOR UPDATE")
             early = submit(pipeline, 3, fail="no such customer")
             eventually(lambda: sessions("wait_event_type = 'Lock'") == 1, "it waits for the group of its failures")
             frozen.send_signal(signal.SIGSTOP)
+            eventually(lambda: psutil.Process(frozen.pid).status() == psutil.STATUS_STOPPED, "it stands still")
         eventually(lambda: sessions("state = 'idle in transaction'") == 1, "it has locked the group, and stands still")
-        with consumer("orders") as other:
+        with consumer("orders", ERGON_LEASE_SECONDS="120") as other:
             wait_until_started(other)
             late = submit(pipeline, 3, fail="no such customer")
             eventually(lambda: set(states(*late)) == {"failed"}, "the other one has settled")

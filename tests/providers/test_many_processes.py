@@ -66,7 +66,10 @@ def test_racing_processes_get_exactly_what_a_window_allows() -> None:
 
 def test_racing_processes_get_exactly_what_each_window_allows_across_its_edges() -> None:
     calls.set_quota(WHO, limit=5, window=1.0, by="tests")
-    windows = {window or 0.0: times for (decision, window), times in told(3.2).items() if decision == "admitted"}
+    for seconds in (3.2, 30.0):  # the second for a machine that stood still
+        windows = {window or 0.0: n for (decision, window), n in told(seconds).items() if decision == "admitted"}
+        if len(windows) >= 3:
+            break
     assert len(windows) >= 3
     assert all(times == 5 for window, times in windows.items() if window not in {min(windows), max(windows)})
     assert max(windows.values()) <= 5

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +22,8 @@ from tests.providers.scripted_providers import AT_ONCE, WHO, Scripted, scripted
 
 ONCE = RetryPolicy(max_attempts=1)
 QUICK = BreakerPolicy(failure_threshold=2, open_cooldown_seconds=1, half_open_max_calls=1, success_threshold=2)
+# Its cooldown ends when the test ends it.
+LONG = replace(QUICK, open_cooldown_seconds=3600)
 
 
 class Clock:
@@ -63,10 +66,14 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def trip(**attributes: Any) -> None:
-    failing = scripted(TimeoutError(), retry_policy=ONCE, **{"breaker_policy": QUICK, **attributes})
+    failing = scripted(TimeoutError(), retry_policy=ONCE, **{"breaker_policy": LONG, **attributes})
     for _ in range(2):
         failing.ask()
     assert ProviderHealthState.objects.get().breaker_state == "open"
+
+
+def cool_down() -> None:
+    Gate.objects.update(open_until=1.0)
 
 
 def state() -> str:
@@ -75,14 +82,15 @@ def state() -> str:
 
 def test_breaker_fast_fails_while_open_and_recovers_after_cooldown_and_half_open_probe_success() -> None:
     trip()
-    healthy = scripted({"rank": 1}, retry_policy=ONCE, breaker_policy=QUICK)
+    healthy = scripted({"rank": 1}, retry_policy=ONCE, breaker_policy=LONG)
     refused = healthy.ask()
     assert (refused.reason_code, refused.attempts, healthy.calls) == ("circuit_open", (), [])
     assert refused.retry_after is not None
-    assert 0 < refused.retry_after <= 1
+    assert 0 < refused.retry_after <= 3600
     row = ProviderExecutionMetric.objects.latest("id")
     assert (row.outcome, row.reason_code, row.duration_ms) == ("failed", "circuit_open", 0)
-    eventually(lambda: state() == "half_open", "the cooldown is over")
+    cool_down()
+    assert state() == "half_open"
     assert healthy.ask().ok
     assert ProviderHealthState.objects.get().breaker_state == "half_open"
     assert healthy.ask().ok
@@ -90,7 +98,7 @@ def test_breaker_fast_fails_while_open_and_recovers_after_cooldown_and_half_open
 
 
 def test_retries_stop_the_moment_it_opens_and_the_reason_is_the_original_one() -> None:
-    provider = scripted(TimeoutError(), retry_policy=AT_ONCE, breaker_policy=QUICK)
+    provider = scripted(TimeoutError(), retry_policy=AT_ONCE, breaker_policy=LONG)
     result = provider.ask()
     assert (len(provider.calls), result.reason_code) == (2, "timeout")
     assert [attempt.outcome.value for attempt in result.attempts] == ["retry", "failed"]
@@ -145,7 +153,7 @@ def test_whoever_is_forced_open_in_mid_call_is_not_tried_again() -> None:
 def test_a_breaker_that_is_forced_closed_lets_retries_pass_too() -> None:
     trip()
     calls.force_closed(WHO, by="ada", reason="we know better")
-    provider = scripted(TimeoutError(), {"rank": 1}, retry_policy=AT_ONCE, breaker_policy=QUICK)
+    provider = scripted(TimeoutError(), {"rank": 1}, retry_policy=AT_ONCE, breaker_policy=LONG)
     assert provider.ask().ok
     assert len(provider.calls) == 2
 
@@ -160,14 +168,14 @@ def test_the_visible_state_is_what_the_operator_says() -> None:
     trip()
     calls.force_closed(WHO, by="ada", reason="we know better")
     assert ProviderHealthState.objects.get().breaker_state == "closed"
-    scripted({}, breaker_policy=QUICK).ask()
+    scripted({}, breaker_policy=LONG).ask()
     assert (ProviderHealthState.objects.get().breaker_state, Gate.objects.get().state) == ("closed", "open")
     calls.reset(WHO._replace(tenant_id="nobody"), by="ada", reason="never called")
     assert ProviderHealthState.objects.count() == 1
 
 
 def test_failures_that_are_not_the_providers_do_not_count() -> None:
-    provider = scripted(ProviderBadRequestError(), breaker_policy=QUICK)
+    provider = scripted(ProviderBadRequestError(), breaker_policy=LONG)
     for _ in range(5):
         provider.ask()
     assert ProviderHealthState.objects.get().consecutive_failures == 0
@@ -176,7 +184,7 @@ def test_failures_that_are_not_the_providers_do_not_count() -> None:
 
 @pytest.mark.parametrize(("counts", "opened"), [(False, "closed"), (True, "open")])
 def test_being_rate_limited_counts_only_if_the_provider_says_so(counts: bool, opened: str) -> None:  # noqa: FBT001
-    about = {"retry_policy": ONCE, "breaker_policy": QUICK, "count_rate_limited": counts}
+    about = {"retry_policy": ONCE, "breaker_policy": LONG, "count_rate_limited": counts}
     provider = scripted(ProviderRateLimitError(), **about)
     for _ in range(2):
         provider.ask()
@@ -188,7 +196,7 @@ def test_a_late_success_of_an_older_generation_changes_nothing() -> None:
         trip()
         return {"rank": 1}
 
-    assert scripted(late, retry_policy=ONCE, breaker_policy=QUICK).ask().ok
+    assert scripted(late, retry_policy=ONCE, breaker_policy=LONG).ask().ok
     assert (state(), Gate.objects.get().consecutive_failures) == ("open", 2)
 
 
@@ -240,7 +248,8 @@ def test_an_override_needs_a_reason() -> None:
 
 def test_a_probe_that_never_reports_back_frees_its_place() -> None:
     trip()
-    asked = Asked(QUICK, cost=0, probe_lease=3)
+    cool_down()
+    asked = Asked(LONG, cost=0, probe_lease=3)
     eventually(lambda: calls.admit(WHO, asked).decision is Decision.PROBE, "the cooldown is over")
     assert calls.admit(WHO, asked).decision is Decision.CIRCUIT
     eventually(lambda: calls.admit(WHO, asked).decision is Decision.PROBE, "the lease has lapsed")
@@ -252,9 +261,10 @@ def test_a_permit_is_a_value() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_every_change_of_a_breaker_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    provider = scripted(TimeoutError(), TimeoutError(), {}, {}, breaker_policy=QUICK, retry_policy=ONCE)
+    provider = scripted(TimeoutError(), TimeoutError(), {}, {}, breaker_policy=LONG, retry_policy=ONCE)
     for _ in range(2):
         provider.ask()
+    cool_down()
     eventually(lambda: provider.ask().ok, "a probe is let through")
     provider.ask()
     calls.force_open(WHO, by="ada", reason="they move")
