@@ -8,7 +8,6 @@
 
 import asyncio
 import inspect
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import wraps
@@ -19,6 +18,7 @@ from urllib.parse import quote
 import httpx
 
 from ergon_site.access import deadlines
+from ergon_site.access.signals import StopEvent
 from facts.core import steps as rules
 from facts.core.errors import FactError, ProvisioningError, UnreachableError
 from facts.core.exchange import CHUNK, Exchange, Steps
@@ -142,7 +142,7 @@ class BoundaryClient(_Client[httpx.Client]):
 
     def __init__(self, url: str, token: str, *, consumer: str | None = None) -> None:
         super().__init__(deadlines.client, url, token, consumer)
-        self._end_is_wanted = threading.Event()
+        self._end_is_wanted = StopEvent()
 
     @contextmanager
     def open_object(self, bucket: str, key: str) -> Iterator[Download]:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
+from ergon_site.access.signals import Deputy
+
 NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -20,6 +22,7 @@ class StopSignals:
         self._same_within = same_within
         self._stop: Callable[[], None] | None = None
         self._asked_at: float | None = None
+        self._deputy = Deputy(self._obey)
         self._before = {number: signal.signal(number, self._handle) for number in NUMBERS}
 
     @property
@@ -30,7 +33,7 @@ class StopSignals:
         """From now on there is something to stop; at once, if the order has come already."""
         self._stop = stop
         if self._asked_at is not None:
-            stop()
+            self._obey()
 
     def work_is_done(self) -> None:
         """There is nothing left to stop. A process that is about to be gone ends as it would have without an order."""
@@ -38,6 +41,7 @@ class StopSignals:
 
     def conclude(self, *, is_process_ending: bool) -> None:
         self.work_is_done()
+        self._deputy.dismiss()
         if is_process_ending:
             deaf_at_exit()
             return
@@ -48,10 +52,13 @@ class StopSignals:
         now = time.monotonic()
         if self._asked_at is None:
             self._asked_at = now
-            if self._stop is not None:
-                self._stop()
+            self._deputy.ask()
         elif now - self._asked_at >= self._same_within:
             os._exit(128 + number)
+
+    def _obey(self) -> None:
+        if (stop := self._stop) is not None:
+            stop()
 
 
 def deaf_at_exit() -> None:

@@ -209,9 +209,10 @@ class Supervisor:
     def _stop(self, number: int, _frame: Any) -> None:
         self._stopped_by = number
         self._orders += 1
-        self._retry.give_up()
         if self._orders > 1:
             self._hurry()
+        else:  # not twice: the second order may interrupt this very handler
+            self._retry.give_up()
         for child in self._children:
             if child.process.poll() is None:
                 child.tell(number)

@@ -22,6 +22,7 @@ from django.db import connection, connections
 
 from ergon_site import BASE_DIR, embedded
 from ergon_site.access.cli.options import whole
+from ergon_site.access.signals import Deputy
 
 DEFAULT_PORT = 8000
 LOGIN = {"username": "admin", "password": "demo"}
@@ -122,8 +123,9 @@ def prepare(mark: Path) -> None:
 
 def supervise(port: int, folder: Path, is_stopped: Event) -> int:
     """Run every process until one of them ends or somebody stops the demo, then end the others."""
+    deputy = Deputy(is_stopped.set)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: is_stopped.set())
+        signal.signal(number, lambda *_: deputy.ask())
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     options: dict[str, Any] = {"cwd": BASE_DIR, "env": os.environ | {"PATH": path}, "start_new_session": True}
     logs, running = (folder / "log").relative_to(BASE_DIR), {}

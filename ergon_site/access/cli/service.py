@@ -14,6 +14,7 @@ from ergon_site.access import pending_migrations
 from ergon_site.access.checks import TAG
 from ergon_site.access.cli.commands import VerbCommand, as_json
 from ergon_site.access.cli.progress import LiveLine
+from ergon_site.access.signals import Deputy
 from ergon_site.access.unread import Lines
 
 
@@ -55,8 +56,10 @@ class ServiceCommand(VerbCommand):
         self._lines = Lines(self._excuse)
 
     def stop_on_signals(self, stop: Callable[[], None]) -> None:
+        deputy = Deputy(stop)
+
         def handle(number: int, _frame: object) -> None:
-            stop()
+            deputy.ask()
             # A second one ends the process at once.
             signal.signal(number, signal.SIG_DFL)
 

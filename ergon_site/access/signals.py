@@ -1,0 +1,48 @@
+"""What signal handlers may do: they interrupt the main thread wherever it is.
+
+That may be while it holds the lock of an event on which it is about to wait, and a handler that sets this event would
+wait for ever. To put something into a `SimpleQueue` needs no lock.
+"""
+
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from threading import Thread
+
+
+class Deputy:
+    """Makes a call whenever a signal handler asks for it, in a thread of its own."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self._asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        Thread(target=self._serve, name="ergon-signals", daemon=True).start()
+
+    def ask(self) -> None:
+        self._asked.put(self._call)
+
+    def dismiss(self) -> None:
+        """End its thread."""
+        self._asked.put(None)
+
+    def _serve(self) -> None:
+        while call := self._asked.get():
+            call()
+
+
+class StopEvent:
+    """An event that is set once, also by a signal handler in the middle of a wait for it."""
+
+    def __init__(self) -> None:
+        self._told: SimpleQueue[None] = SimpleQueue()
+
+    def set(self) -> None:
+        self._told.put(None)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it is set by then."""
+        try:
+            self._told.get(timeout=max(0.0, seconds))
+        except Empty:
+            return False
+        self._told.put(None)  # it stays set
+        return True
