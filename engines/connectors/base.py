@@ -89,6 +89,9 @@ class AsyncConnector:
         """Whether another worker is known to have the transaction."""
         return False
 
+    def let_lapse(self, transactions: Sequence[Transaction]) -> None:
+        """Handlers of these run on, though the loop is over: do not give them back, but let their leases lapse."""
+
     def on_lost(self, callback: OnLost | None) -> None:
         """Call this with transactions that were lost to another worker, from any thread; None at the loop's end."""
 

@@ -147,6 +147,9 @@ class ExternalConnector(PipelineConnector):
         self._forget(transactions)
         await self._inner.release_async(transactions)
 
+    def let_lapse(self, transactions: Sequence[Transaction]) -> None:
+        self._inner.let_lapse(transactions)
+
     def interrupt(self) -> None:
         self._retry.give_up()
         self._inner.interrupt()

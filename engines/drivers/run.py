@@ -419,7 +419,10 @@ class Run:
             self.is_over = self.is_stopping = True
         self.withdraw()
         kept = set(self._overdue) if isinstance(self.fault, AbandonedAttemptsError) else self._left_running
-        running = [entry for entry in self.backlog.running if not self.is_settled(entry) and entry.id not in kept]
+        unsettled = [entry for entry in self.backlog.running if not self.is_settled(entry)]
+        if lapsing := [entry.transaction for entry in unsettled if entry.id in kept]:
+            self.work.connector.let_lapse(lapsing)
+        running = [entry for entry in unsettled if entry.id not in kept]
         return self.given_back + [entry.transaction for entry in running] + self.in_hand
 
     def leave_running(self) -> None:

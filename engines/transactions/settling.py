@@ -20,6 +20,7 @@ from engines.models import TransactionRecord
 from engines.transactions import payloads
 from engines.transactions.leases import Lease, LeasedTransaction, lease_document
 from engines.transactions.statements import statements
+from ergon_site.access.database import standbys
 from ergon_site.access.database.calls import retry_conflicts, short_transaction
 
 
@@ -98,7 +99,10 @@ def find_written(settlements: Collection[Settlement]) -> set[int]:
     }
     records = TransactionRecord.objects.filter(pk__in=expected, lease_owner=None)
     found = records.values_list("pk", "fencing_token", "rescues", "state")
-    return {key for key, *known in found if tuple(known) == expected[key]}
+    written = {key for key, *known in found if tuple(known) == expected[key]}
+    if written:
+        standbys.wait_as_writer()
+    return written
 
 
 def _state(outcome: Outcome) -> State:

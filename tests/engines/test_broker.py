@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,12 @@ import pytest
 import redis
 
 from engines import (
+    AbandonedAttemptsError,
     AsyncConnector,
     Connector,
     ConnectorError,
     Failure,
+    RetryPolicy,
     Success,
     Transaction,
     TransactionException,
@@ -35,11 +38,14 @@ from engines.connectors.broker.on_rabbitmq import Publisher
 from engines.tasks.registry import connectors
 from ergon_site import embedded
 from tests.conformance.harness import ENGINES, Engine, Script
+from tests.conformance.test_abandonment import Hook, hook, run
 from tests.faults.relay import relay_to
 from tests.processes import LIMIT, ROOT, eventually
 from tests.servers import Restartable
 
 pytestmark = pytest.mark.once
+
+__all__ = ["hook", "run"]
 
 Connect = Callable[..., BrokerConnector]
 
@@ -407,6 +413,89 @@ def test_on_redis_what_is_given_back_keeps_its_count(queue: str, hire: Callable[
             let_lapse(client, queue)
         assert hire().fetch_transactions(1) == []
     assert len(dead_messages(url, queue)) == 1
+
+
+@pytest.mark.parametrize("engine", CONSUMERS, ids=str)
+def test_on_redis_what_hangs_at_every_attempt_is_poison_and_not_given_back_for_ever(
+    engine: Engine, queue: str, hire: Callable[[], BrokerConnector], hook: Hook, run: Callable[[Any], Any]
+) -> None:
+    url = os.environ["CELERY_BROKER_URL"]
+    policy = engine.policy(work=RetryPolicy(max_attempts=3, timeout=0.2, backoff=LIMIT), batch=1, streaming=True)
+    with closing(redis.Redis.from_url(url)) as client:
+        hire().dispatch_transactions(numbered(1))
+        for _ in range(3):
+            hanging = hire()
+            task = hook.given_to(engine.task(Script(), {"m": hanging}), engine)
+            task.abandoned_grace, task.cancel_grace = 0.2, 0.0
+            with pytest.raises(AbandonedAttemptsError):
+                run(engine.start(task, [], policy))
+            hanging.close()
+            assert hire().fetch_transactions(1) == []
+            let_lapse(client, queue)
+        assert hire().fetch_transactions(1) == []
+    assert len(dead_messages(url, queue)) == 1
+
+
+def test_on_redis_a_fetch_whose_answer_was_lost_is_given_the_same_again(
+    queue: str, hire: Callable[[], BrokerConnector]
+) -> None:
+    url = os.environ["CELERY_BROKER_URL"]
+    with (
+        closing(redis.Redis.from_url(url)) as client,
+        relay_to(url) as relay,
+        closing(BrokerConnector(relay.address, queue, lease=10 * LIMIT)) as connector,
+        ThreadPoolExecutor() as pool,
+    ):
+        assert connector.count() == 0
+        hire().dispatch_transactions(numbered(3))
+        relay.silence_at(b":000003")  # the last tag of the answer
+        fetched = pool.submit(connector.fetch_transactions, 3)
+        eventually(lambda: client.hlen(f"ergon:held:{queue}") == 3, "they are given")
+        relay.cut()
+        relay.resume()
+        taken = fetched.result(LIMIT)
+        assert ([one.id for one in taken], connector.count()) == (["0", "1", "2"], 0)
+        assert all(connector.acknowledge(one, Success(None)) for one in taken)
+        assert client.exists(f"ergon:held:{queue}", f"ergon:returns:{queue}") == 0
+
+
+def test_a_full_redis_takes_what_makes_room(queue: str, hire: Callable[[], BrokerConnector]) -> None:
+    hire().dispatch_transactions(numbered(4))
+    with closing(redis.Redis.from_url(os.environ["CELERY_BROKER_URL"])) as client:
+        hire().fetch_transactions(1)
+        let_lapse(client, queue)
+        working = hire()
+        back, done, *others = working.fetch_transactions(4)
+        client.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(redis.OutOfMemoryError):
+                client.set("full", 1)
+            assert working.begin(back)
+            working._owner.ask(lambda line: line.keep_alive(), patience=0).result(LIMIT)
+            assert working.acknowledge(done, Success(None))
+            working.release([back, *others])
+            again = working.fetch_transactions(4)
+            assert {one.id for one in again} == {"0", "2", "3"}
+            assert all(working.acknowledge(one, Success(None)) for one in again)
+        finally:
+            client.config_set("maxmemory", 0)
+
+
+def test_on_redis_what_is_given_back_overtakes_nothing_more_urgent(
+    queue: str, hire: Callable[[], BrokerConnector]
+) -> None:
+    def publish(priority: int) -> None:
+        with kombu.Connection(os.environ["CELERY_BROKER_URL"]) as connection, connection.channel() as channel:
+            kombu.Producer(channel).publish({"payload": priority}, routing_key=queue, priority=priority)
+
+    worker = hire()
+    publish(9)
+    given_back = worker.fetch_transactions(1)
+    publish(3)
+    worker.release(given_back)
+    taken = worker.fetch_transactions(5)
+    assert [one.payload for one in taken] == [3, 9]
+    assert all(worker.acknowledge(one, Success(None)) for one in taken)
 
 
 def test_on_redis_what_a_worker_of_an_earlier_release_holds_under_a_number_comes_back_when_it_lapses(

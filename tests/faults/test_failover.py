@@ -315,7 +315,9 @@ DO_ALL = """
 from django.db import transaction
 from engines import transactions
 from engines.conf import settings
-from engines.transactions import Draft
+from engines.core.outcome import Failure, Later
+from engines.models import TransactionRecord
+from engines.transactions import Draft, Lease, LeasedTransaction
 from ergon_site.access import idempotency
 from ergon_site.access.database.calls import DatabaseTimeoutError, time_limit
 from ergon_site.access.models import ApiClient
@@ -334,6 +336,14 @@ def append():
     with time_limit(settings().database_timeout):
         return not ledger.append_many([draft(1)])[0].is_duplicate
 
+def look_for_outcome():
+    record = TransactionRecord.objects.get(uid="one")  # as after an attempt that is to be repeated later
+    lease = Lease(record.pk, record.fencing_token, 1, record.pipeline_id, None)
+    later = Later(0.0, 1, Failure(ValueError()))
+    settlement = transactions.Settlement(LeasedTransaction(id="one", payload=1, lease=lease), later)
+    with time_limit(settings().database_timeout):
+        return record.pk not in transactions.find_written([settlement])
+
 one = {"id": "one", "dedupe_key": "key"}
 acts = {
     "submit": lambda: transactions.submit("orders", 1, **one).is_new,
@@ -343,6 +353,7 @@ acts = {
     "own": submit_in_own_transaction,
     "request": answer_request,
     "fact": append,
+    "outcome": look_for_outcome,
 }
 for name, act in acts.items():
     try:
@@ -362,7 +373,7 @@ from tests.facts.drafts import make_boundary
 make_boundary()
 ApiClient.objects.create(name="one", created_by="tests")
 """
-ACTS = ["submit", "by key", "many", "together", "own", "request", "fact"]
+ACTS = ["submit", "by key", "many", "together", "own", "request", "fact", "outcome"]
 
 
 @pytest.mark.once

@@ -142,6 +142,13 @@ class BrokerConnector(Connector):
             self._in_hand.pop(delivery, None)
         self.given_back += self._put_back(deliveries)
 
+    def let_lapse(self, transactions: Sequence[Transaction]) -> None:
+        deliveries = [delivery_of(transaction) for transaction in transactions]
+        for delivery in deliveries:
+            self._in_hand.pop(delivery, None)
+        with suppress(ConnectorError):  # it is closed
+            self._owner.ask(lambda line: line.let_lapse(deliveries))
+
     def flush(self) -> None:
         self._owner.flush()
 

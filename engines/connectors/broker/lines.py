@@ -54,6 +54,9 @@ class Line(Protocol):
     def release(self, deliveries: Sequence[Delivery]) -> int:
         """Put them back where they were. How many of them were still ours."""
 
+    def let_lapse(self, deliveries: Sequence[Delivery]) -> None:
+        """Neither renew nor put back: they come back as from a process that has died."""
+
     def publish(self, messages: deque[tuple[str, str]]) -> None:
         """Ids and texts, in order; those that have arrived are taken out."""
 

@@ -204,6 +204,9 @@ class RabbitLine:
             channel.basic_reject(tag, requeue=True)
         return len(ours)
 
+    def let_lapse(self, deliveries: Sequence[Delivery]) -> None:
+        """They come back when the connection ends."""
+
     def publish(self, messages: deque[tuple[str, str]]) -> None:
         self._channel()
         while burst := list(islice(messages, BURST)):

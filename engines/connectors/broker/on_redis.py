@@ -36,7 +36,15 @@ local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
 """
 # KEYS begin with four names, for what is held, by tag: the messages, until when, how often each came back from a worker
 # that died, and which of those have been started. A message comes back under a new tag, with its count; in the queue it
-# has none.
+# has none. The queue's lists by priority may follow: a tag ends with the number of the one it was taken from.
+_PLACE = """
+local function place_of(tag) return 4 + (tonumber(string.match(tag, ':%d+:(%d+)')) or 1) end
+"""
+# A full server refuses scripts whose first write needs memory. What lets it get rid of messages is to be done all the
+# same, and so begins with a write that needs none.
+_ALSO_IF_FULL = """
+redis.call('SREM', KEYS[4], '')
+"""
 _END = """
 local has_returned = redis.call('HLEN', KEYS[3]) > 0
 local function finish(tag)
@@ -50,28 +58,45 @@ local function finish(tag)
 end
 """
 
-# Further KEYS: the queue's lists by priority. A tag begins with the id of the fetch, ARGV[3], and is never given twice.
-# Numbers that the server counts would be: a crash or a failover makes it forget the last ones, and a worker would
-# settle what another was given. Tags sort in the order in which they were taken, in which lapsed messages are given
-# again. A fetch that arrives twice takes other messages the second time, under other tags.
+# A tag begins with the id of the fetch, ARGV[3], and is never given twice. Numbers that the server counts would be: a
+# crash or a failover makes it forget the last ones, and a worker would settle what another was given. Tags sort in the
+# order in which they were taken, in which lapsed messages are given again. A fetch whose answer was lost is repeated
+# under its id, and given what it was given before.
 #
 # A worker that dies takes with it all that it holds, most of it never started. Which message is poison shows from the
 # second time on: one that came back before counts again only if it was started.
-TAKE = f"""{_NOW}
-local wanted = tonumber(ARGV[1])
+TAKE = f"""{_NOW}{_PLACE}{_ALSO_IF_FULL}
+local wanted, lists = tonumber(ARGV[1]), #KEYS - 4
 local taken, number = {{}}, 0
-local function hold(item, returns)
-  local tag
-  repeat
-    number = number + 1
-    tag = string.format('%s:%06d', ARGV[3], number)
-  until redis.call('HSETNX', KEYS[1], tag, item) == 1
+local function give(tag, item, returns)
   redis.call('ZADD', KEYS[2], now + tonumber(ARGV[2]), tag)
-  if returns > 0 then redis.call('HSET', KEYS[3], tag, returns) end
   taken[#taken + 1] = tag
   taken[#taken + 1] = item
   taken[#taken + 1] = returns
 end
+local function hold(item, returns, place)
+  local tag
+  repeat
+    number = number + 1
+    tag = string.format('%s:%06d:%d', ARGV[3], number, place - 4)
+  until redis.call('HSETNX', KEYS[1], tag, item) == 1
+  if returns > 0 then redis.call('HSET', KEYS[3], tag, returns) end
+  give(tag, item, returns)
+end
+local is_repeated
+repeat
+  is_repeated = false
+  for list = 1, lists do
+    local tag = string.format('%s:%06d:%d', ARGV[3], number + 1, list)
+    local item = redis.call('HGET', KEYS[1], tag)
+    if item then
+      is_repeated = true
+      give(tag, item, tonumber(redis.call('HGET', KEYS[3], tag) or 0))
+    end
+  end
+  if is_repeated then number = number + 1 end
+until not is_repeated
+if number > 0 then return taken end
 for _, tag in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, wanted)) do
   local item = redis.call('HGET', KEYS[1], tag)
   local returns = tonumber(redis.call('HGET', KEYS[3], tag) or 0)
@@ -80,14 +105,14 @@ for _, tag in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 
   redis.call('ZREM', KEYS[2], tag)
   redis.call('HDEL', KEYS[3], tag)
   if was_started or returns == 0 then returns = returns + 1 end
-  if item then hold(item, returns) end
+  if item then hold(item, returns, place_of(tag)) end
 end
 if number > 0 then redis.call('EXPIRE', KEYS[3], 604800) end
 for place = 5, #KEYS do
   while #taken < 3 * wanted do
     local item = redis.call('RPOP', KEYS[place])
     if not item then break end
-    hold(item, 0)
+    hold(item, 0, place)
   end
 end
 return taken
@@ -100,9 +125,9 @@ for place = 1, #ARGV do
 end
 return late
 """
-# KEYS[5] is the queue's list. What is given back was not started, whatever was written down. What came back before
-# keeps its count: it is left under a tag that nobody has, as if its lease had lapsed.
-RELEASE = f"""{_END}
+# What is given back was not started, whatever was written down. What came back before keeps its count: it is left under
+# a tag that nobody has, as if its lease had lapsed.
+RELEASE = f"""{_PLACE}{_ALSO_IF_FULL}{_END}
 local released = 0
 for place = #ARGV, 1, -1 do
   local tag = ARGV[place]
@@ -112,7 +137,7 @@ for place = #ARGV, 1, -1 do
     redis.call('HSET', KEYS[3], tag .. '~', returns)
     redis.call('ZADD', KEYS[2], 0, tag .. '~')
   elseif item then
-    redis.call('RPUSH', KEYS[5], item)
+    redis.call('RPUSH', KEYS[place_of(tag)] or KEYS[5], item)
   end
   if finish(tag) then released = released + 1 end
 end
@@ -124,18 +149,17 @@ local is_ours = finish(ARGV[1])
 if is_ours then redis.call('LPUSH', KEYS[5], ARGV[2]) end
 return is_ours and 1 or 0
 """
-# Further KEYS: the queue's lists by priority.
 COUNT = f"""{_NOW}
 local waiting = redis.call('ZCOUNT', KEYS[2], '-inf', now)
 for place = 5, #KEYS do waiting = waiting + redis.call('LLEN', KEYS[place]) end
 return waiting
 """
-START = """
+START = f"""{_ALSO_IF_FULL}
 local is_ours = redis.call('HEXISTS', KEYS[1], ARGV[1])
 if is_ours == 1 then redis.call('SADD', KEYS[4], ARGV[1]) end
 return is_ours
 """
-RENEW = f"""{_NOW}
+RENEW = f"""{_NOW}{_ALSO_IF_FULL}
 local lost = {{}}
 for place = 2, #ARGV do
   if redis.call('HEXISTS', KEYS[1], ARGV[place]) == 1 then
@@ -166,14 +190,16 @@ class RedisLine:
         # By tag: since when it is known that the broker holds it for us.
         self._held: dict[Tag, Moment] = {}
         self._wanted = 0
+        self._fetch = ""  # the id of one that has had no answer yet
 
     def begin(self, count: int) -> None:
         self._wanted = count
 
     def collect(self, seconds: float) -> list[Delivery]:
         asked_at = now()
-        keys = [*self._kept, *self._lists()]
-        taken = self._run(TAKE, keys, self._wanted, self._lease, uuid_utils.uuid7().hex)
+        self._fetch = self._fetch or uuid_utils.uuid7().hex
+        taken = self._run(TAKE, [*self._kept, *self._lists()], self._wanted, self._lease, self._fetch)
+        self._fetch = ""
         if not taken:
             time.sleep(seconds)
         each = zip(taken[::3], taken[1::3], taken[2::3], strict=True)
@@ -225,6 +251,9 @@ class RedisLine:
     def release(self, deliveries: Sequence[Delivery]) -> int:
         return self._put_back([delivery.tag for delivery in deliveries])
 
+    def let_lapse(self, deliveries: Sequence[Delivery]) -> None:
+        self._let_go(delivery.tag for delivery in deliveries)
+
     def publish(self, messages: deque[tuple[str, str]]) -> None:
         producer = Producer(self._channel(), routing_key=self._queue)
         described = {"content_type": "application/json", "content_encoding": "utf-8", "delivery_mode": PERSISTENT}
@@ -264,7 +293,7 @@ class RedisLine:
         return str(Connection(self._url).as_uri())
 
     def _put_back(self, tags: list[Tag]) -> int:
-        released = int(self._run(RELEASE, [*self._kept, self._queue], *tags)) if tags else 0
+        released = int(self._run(RELEASE, [*self._kept, *self._lists()], *tags)) if tags else 0
         self._let_go(tags)
         return released
 
