@@ -448,7 +448,7 @@ def test_on_redis_a_fetch_whose_answer_was_lost_is_given_the_same_again(
     ):
         assert connector.count() == 0
         hire().dispatch_transactions(numbered(3))
-        relay.silence_at(b":000003")  # the last tag of the answer
+        relay.silence_answers_to(b"RPOP")
         fetched = pool.submit(connector.fetch_transactions, 3)
         eventually(lambda: client.hlen(f"ergon:held:{queue}") == 3, "they are given")
         relay.cut()
@@ -457,6 +457,38 @@ def test_on_redis_a_fetch_whose_answer_was_lost_is_given_the_same_again(
         assert ([one.id for one in taken], connector.count()) == (["0", "1", "2"], 0)
         assert all(connector.acknowledge(one, Success(None)) for one in taken)
         assert client.exists(f"ergon:held:{queue}", f"ergon:returns:{queue}") == 0
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda one, taken: one.acknowledge(taken[0], Success(None)),
+        lambda one, taken: one.acknowledge(taken[0], Failure(TransactionException("no"))),
+        lambda one, taken: one.release(taken) or one.given_back == 1,
+    ],
+    ids=["success", "failure", "release"],
+)
+def test_on_redis_an_outcome_whose_answer_was_lost_counts_as_what_it_is(
+    act: Callable[[BrokerConnector, Any], bool], queue: str, hire: Callable[[], BrokerConnector]
+) -> None:
+    url = os.environ["CELERY_BROKER_URL"]
+    hire().dispatch_transactions(numbered(1))
+    with (
+        closing(redis.Redis.from_url(url)) as client,
+        relay_to(url) as relay,
+        closing(BrokerConnector(relay.address, queue, lease=10 * LIMIT)) as connector,
+        ThreadPoolExecutor() as pool,
+    ):
+        taken = connector.fetch_transactions(1)
+        relay.silence_answers_to(b"remember()")
+        done = pool.submit(act, connector, taken)
+        eventually(lambda: client.hlen(f"ergon:held:{queue}") == 0, "it is done")
+        relay.cut()
+        relay.resume()
+        assert done.result(LIMIT)
+        assert client.llen(f"{queue}.dead") + client.llen(queue) <= 1
+        assert not connector.acknowledge(taken[0], Success(None)), "it counts once"
+    dead_messages(url, queue)
 
 
 def test_a_full_redis_takes_what_makes_room(queue: str, hire: Callable[[], BrokerConnector]) -> None:

@@ -16,9 +16,10 @@ class Relay:
         self._server = urlsplit(address)
         self._open: list[socket.socket] = []
         self._lock = threading.Lock()
-        self._passes = threading.Event()
+        self._passes, self._answers = threading.Event(), threading.Event()
         self._passes.set()
-        self._last_words = b""
+        self._answers.set()
+        self._last_words = self._unanswered = b""
         self._listener = socket.create_server(("127.0.0.1", 0))
         credentials, _, _ = self._server.netloc.rpartition("@")
         port = self._listener.getsockname()[1]
@@ -45,8 +46,13 @@ class Relay:
         """The same from the moment on at which something with these words would pass."""
         self._last_words = words
 
+    def silence_answers_to(self, words: bytes) -> None:
+        """What is asked with these words gets through; its answer does not, nor does any after it."""
+        self._unanswered = words
+
     def resume(self) -> None:
-        self._last_words = b""
+        self._last_words = self._unanswered = b""
+        self._answers.set()
         self._passes.set()
 
     def close(self) -> None:
@@ -69,17 +75,20 @@ class Relay:
         with near, far:
             with self._lock:
                 self._open += [near, far]
-            back = threading.Thread(target=self._pass_on, args=[far, near], daemon=True)
+            back = threading.Thread(target=self._pass_on, args=[far, near, self._answers], daemon=True)
             back.start()
-            self._pass_on(near, far)
+            self._pass_on(near, far, self._passes)
             back.join()
 
-    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+    def _pass_on(self, source: socket.socket, target: socket.socket, passes: threading.Event) -> None:
         with suppress(OSError):
             while chunk := source.recv(CHUNK):
                 if self._last_words and self._last_words in chunk:
                     self.silence()
+                if self._unanswered and self._unanswered in chunk:
+                    self._answers.clear()
                 self._passes.wait()
+                passes.wait()
                 target.sendall(chunk)
         for end in (source, target):
             with suppress(OSError):

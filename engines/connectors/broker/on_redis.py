@@ -45,17 +45,34 @@ local function place_of(tag) return 4 + (tonumber(string.match(tag, ':%d+:(%d+)'
 _ALSO_IF_FULL = """
 redis.call('SREM', KEYS[4], '')
 """
+# What is held ends. ARGV[1] is the id of the request. If its answer was lost it is repeated under that id, and told
+# what it has ended already; this is kept for an hour under KEYS[5], a name of the connection's own.
 _END = """
 local has_returned = redis.call('HLEN', KEYS[3]) > 0
+local ended, before = {}, nil
+local function was_ended(tag)
+  if not before then
+    before = {}
+    local kept = redis.call('GET', KEYS[5]) or ''
+    if string.sub(kept, 1, #ARGV[1]) == ARGV[1] then
+      for one in string.gmatch(kept, '%S+') do before[one] = true end
+    end
+  end
+  return before[tag]
+end
 local function finish(tag)
-  local is_ours = redis.call('HDEL', KEYS[1], tag) == 1
+  local is_ours, is_again = redis.call('HDEL', KEYS[1], tag) == 1, false
   if is_ours then
     redis.call('ZREM', KEYS[2], tag)
     redis.call('SREM', KEYS[4], tag)
     if has_returned then redis.call('HDEL', KEYS[3], tag) end
+  elseif was_ended(tag) then
+    is_ours, is_again = true, true
   end
-  return is_ours
+  if is_ours then ended[#ended + 1] = tag end
+  return is_ours, is_again
 end
+local function remember() redis.call('SET', KEYS[5], ARGV[1] .. ' ' .. table.concat(ended, ' '), 'EX', 3600) end
 """
 
 # A tag begins with the id of the fetch, ARGV[3], and is never given twice. Numbers that the server counts would be: a
@@ -120,16 +137,17 @@ return taken
 # Of those that are not held any more, here and below: nothing changes, and the caller hears of it.
 ACKNOWLEDGE = f"""{_END}
 local late = {{}}
-for place = 1, #ARGV do
+for place = 2, #ARGV do
   if not finish(ARGV[place]) then late[#late + 1] = ARGV[place] end
 end
+remember()
 return late
 """
-# What is given back was not started, whatever was written down. What came back before keeps its count: it is left under
-# a tag that nobody has, as if its lease had lapsed.
+# Further KEYS: the queue's lists by priority. What is given back was not started, whatever was written down. What came
+# back before keeps its count: it is left under a tag that nobody has, as if its lease had lapsed.
 RELEASE = f"""{_PLACE}{_ALSO_IF_FULL}{_END}
 local released = 0
-for place = #ARGV, 1, -1 do
+for place = #ARGV, 2, -1 do
   local tag = ARGV[place]
   local item, returns = redis.call('HGET', KEYS[1], tag), redis.call('HGET', KEYS[3], tag)
   if item and returns then
@@ -137,16 +155,18 @@ for place = #ARGV, 1, -1 do
     redis.call('HSET', KEYS[3], tag .. '~', returns)
     redis.call('ZADD', KEYS[2], 0, tag .. '~')
   elseif item then
-    redis.call('RPUSH', KEYS[place_of(tag)] or KEYS[5], item)
+    redis.call('RPUSH', KEYS[place_of(tag) + 1] or KEYS[6], item)
   end
   if finish(tag) then released = released + 1 end
 end
+remember()
 return released
 """
-# KEYS[5] is the dead-letter queue.
+# KEYS[6] is the dead-letter queue.
 BURY = f"""{_END}
-local is_ours = finish(ARGV[1])
-if is_ours then redis.call('LPUSH', KEYS[5], ARGV[2]) end
+local is_ours, is_again = finish(ARGV[2])
+if is_ours and not is_again then redis.call('LPUSH', KEYS[6], ARGV[3]) end
+remember()
 return is_ours and 1 or 0
 """
 COUNT = f"""{_NOW}
@@ -190,7 +210,9 @@ class RedisLine:
         # By tag: since when it is known that the broker holds it for us.
         self._held: dict[Tag, Moment] = {}
         self._wanted = 0
-        self._fetch = ""  # the id of one that has had no answer yet
+        self._ended = f"ergon:ended:{queue}:{uuid4().hex}"
+        # The ids of a fetch, and of a request that ends something, which have had no answer yet.
+        self._fetch = self._end = ""
 
     def begin(self, count: int) -> None:
         self._wanted = count
@@ -224,7 +246,7 @@ class RedisLine:
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         tags = [delivery.tag for delivery in deliveries]
-        late = set(self._run(ACKNOWLEDGE, self._kept, *tags))
+        late = set(self._end_by(ACKNOWLEDGE, [], *tags))
         self._let_go(tags)
         return [delivery for delivery in deliveries if delivery.tag in late]
 
@@ -244,7 +266,7 @@ class RedisLine:
             "headers": {**delivery.headers, **headers},
             "properties": properties,
         }
-        is_ours = bool(self._run(BURY, [*self._kept, self._dead], delivery.tag, json.dumps(envelope)))
+        is_ours = bool(self._end_by(BURY, [self._dead], delivery.tag, json.dumps(envelope)))
         self._let_go([delivery.tag])
         return is_ours
 
@@ -293,13 +315,19 @@ class RedisLine:
         return str(Connection(self._url).as_uri())
 
     def _put_back(self, tags: list[Tag]) -> int:
-        released = int(self._run(RELEASE, [*self._kept, *self._lists()], *tags)) if tags else 0
+        released = int(self._end_by(RELEASE, self._lists(), *tags)) if tags else 0
         self._let_go(tags)
         return released
 
     def _let_go(self, tags: Iterable[Tag]) -> None:
         for tag in tags:
             self._held.pop(tag, None)
+
+    def _end_by(self, script: str, lists: list[str], *arguments: Any) -> Any:
+        self._end = self._end or uuid4().hex
+        answer = self._run(script, [*self._kept, self._ended, *lists], self._end, *arguments)
+        self._end = ""
+        return answer
 
     def _run(self, script: str, keys: list[str], *arguments: Any) -> Any:
         return self._client().eval(script, len(keys), *keys, *arguments)
