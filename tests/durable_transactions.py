@@ -61,7 +61,7 @@ def count(state: int) -> int:
 @contextmanager
 def consumer(*arguments: str, command: str = "consume", **changes: str) -> Iterator[subprocess.Popen[str]]:
     """A real consumer on the test's database; killed when the block ends, if it still runs."""
-    variables = {"ERGON_TASKS": "tests.tasks", "ERGON_LEASE_SECONDS": "2", **changes}
+    variables = {"ERGON_TASKS": "tests.tasks", "ERGON_LEASE_SECONDS": "20", **changes}
     # In a session of its own: one that is frozen would be woken by the end of the shell that runs the tests.
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
     process = warm.start([command, *arguments, "--json"], environment(**variables), **pipes)

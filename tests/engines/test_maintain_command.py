@@ -22,7 +22,7 @@ from tests.commands import next_event, run, running
 from tests.database import NO_SPACE, refusing
 from tests.factories import make_pipeline
 from tests.faults.test_wrong_statements import renamed
-from tests.processes import LIMIT, free_port, manage
+from tests.processes import LIMIT, eventually, free_port, manage
 
 BARRIER = """
 import sys
@@ -95,20 +95,30 @@ def test_a_schedule_is_fired_once_by_three_who_fire_at_once() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_when_the_leader_is_killed_another_takes_over_and_ends_in_order() -> None:
     make_pipeline()
-    brisk = {"ERGON_LEASE_SECONDS": "6"}
-    with running("maintain", "--json", **brisk) as first:
+    for lease in ("6", "60"):  # the second for a machine that stood still
+        stood_by = take_over_from_a_killed_leader(lease)
+        if stood_by:
+            break
+    assert stood_by
+    assert workers.leader(MAINTENANCE) is None
+
+
+def take_over_from_a_killed_leader(lease: str) -> bool:
+    """Whether the other had stood by until then; one that finds the leader's term over leads at once."""
+    with running("maintain", "--json", ERGON_LEASE_SECONDS=lease) as first:
         leading = next_event(first, "leading")
-        with running("maintain", "--json", **brisk) as second:
-            assert next_event(second, "standing_by")["leader"] == leading["holder"]
+        with running("maintain", "--json", ERGON_LEASE_SECONDS=lease) as second:
+            if next_event(second, "leading", "standing_by").get("leader") != leading["holder"]:
+                return False
             first.send_signal(signal.SIGKILL)
             holder = next_event(second, "leading")["holder"]
-            assert workers.leader(MAINTENANCE) == holder
+            eventually(lambda: workers.leader(MAINTENANCE) == holder, "it leads")
             overdue_now()
             assert next_event(second, "done")["chore"] == "scheduled"
             second.send_signal(signal.SIGTERM)
             assert next_event(second, "stopped")
-            assert second.wait(30) == 0
-    assert workers.leader(MAINTENANCE) is None
+            assert second.wait(LIMIT) == 0
+    return True
 
 
 def overdue_now() -> None:

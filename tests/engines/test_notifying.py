@@ -168,19 +168,19 @@ def test_a_notification_that_fails_is_sent_later_and_the_submission_stands(error
 def test_a_notification_without_an_answer_is_sent_later_on_another_connection(
     fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    statements, sessions = iter([None, fault, "SELECT 1"]), list[int]()
+    statements, sessions = iter([fault]), list[int]()
 
     def send(_pipelines: object, _is_burst: object) -> None:
-        if (statement := next(statements)) is None:
-            raise RuntimeError  # so that the thread sends it
+        if threading.current_thread() is threading.main_thread():
+            raise RuntimeError  # so that the notifier's own sends it
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_backend_pid()")
             sessions.append(cursor.fetchone()[0])
-            cursor.execute(statement)
+            cursor.execute(next(statements, "SELECT 1"))
 
     monkeypatch.setattr(notifications, "ANSWER_WITHIN", 0.5)
     Notifier(send).committed(1)
-    eventually(lambda: len(sessions) == 2, "it is tried again")
+    eventually(lambda: len(sessions) >= 2, "it is tried again")
     assert sessions[0] != sessions[1]
 
 

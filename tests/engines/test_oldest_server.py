@@ -39,7 +39,7 @@ def test_claims_and_the_other_hot_statements_are_right_and_quick_on_the_oldest_s
         env={**os.environ, "TEST_DATABASE_URL": oldest_server},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert proved.returncode == 0, proved.stdout[-3000:] + proved.stderr[-1000:]

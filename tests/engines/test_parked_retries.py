@@ -179,13 +179,13 @@ def test_one_that_is_cancelled_while_it_is_parked_does_not_go_on() -> None:
 def test_another_worker_goes_on_where_one_was_killed(tmp_path: Path) -> None:
     pipeline = parking(backoff=FAR)
     (uid,) = submit(pipeline, at=2, id="one", mark=str(tmp_path / "mark"), until=str(tmp_path / "there"))
-    with consumer("orders") as first:
+    with consumer("orders", ERGON_LEASE_SECONDS="2") as first:
         eventually(lambda: is_parked(uid), "it is parked")
         make_due(uid)
         eventually(lambda: states(uid) == ["running"], "its second attempt has begun")
         first.kill()
     (tmp_path / "there").touch()
-    with consumer("orders"):
+    with consumer("orders", ERGON_LEASE_SECONDS="2"):
         eventually(lambda: states(uid) == ["succeeded"], "the other has ended it")
     assert [one[1:] for one in history(uid)] == [("process", 1, 3, "failure"), ("process", 2, 3, "success")]
     assert (record(uid).attempts, record(uid).rescues) == (2, 1), "only the rescue counts"
@@ -208,7 +208,7 @@ def test_one_that_is_given_back_at_its_second_attempt_is_at_its_second_attempt(t
 def test_processes_that_drain_together_end_what_either_of_them_has_parked() -> None:
     pipeline = parking(max_attempts=4)
     ids = submit(pipeline, 20, at=4)
-    assert consume("orders", "--drain", "--processes", "2").code == 0
+    assert consume("orders", "--drain", "--processes", "2", ERGON_LEASE_SECONDS="60").code == 0
     assert set(states(*ids)) == {"succeeded"}
     assert {record(uid).attempts for uid in ids} == {1}
 

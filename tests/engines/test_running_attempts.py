@@ -105,7 +105,7 @@ def test_attempts_of_a_worker_that_was_killed_are_kept(browse: Client, tmp_path:
     (uid,) = submit(pipeline, fail_without=str(tmp_path / "there"))
     page = f"/admin/engines/transactionrecord/{transactions.find(uid).pk}/change/"
     assert "No attempt has ended yet." in browse.get(page).content.decode()
-    with consumer("orders") as process:
+    with consumer("orders", ERGON_LEASE_SECONDS="2") as process:
         wait_for(lambda: is_retried(uid, 3))
         shown = browse.get(page).content.decode()
         assert "attempt 3 of 10000" in shown
@@ -114,7 +114,7 @@ def test_attempts_of_a_worker_that_was_killed_are_kept(browse: Client, tmp_path:
         process.wait()
     before = attempts(uid)
     (tmp_path / "there").touch()
-    with consumer("orders"):
+    with consumer("orders", ERGON_LEASE_SECONDS="2"):
         wait_for(lambda: transactions.find(uid).word == "succeeded")
     assert attempts(uid)[: len(before)] == before
     assert {one["delivery"] for one in attempts(uid)} == {1, 2}

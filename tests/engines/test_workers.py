@@ -82,7 +82,7 @@ def test_every_reader_goes_by_the_heartbeat(is_here: bool) -> None:  # noqa: FBT
 @pytest.mark.django_db(transaction=True)
 def test_a_killed_worker_serves_nobody_though_nobody_has_noticed() -> None:
     pipeline = make_pipeline(policy=make_policy())
-    with consumer("orders") as process:
+    with consumer("orders", ERGON_LEASE_SECONDS="2") as process:
         wait_until_started(process)
         eventually(lambda: bool(explain.serving(pipeline)), "it serves the pipeline")
         process.send_signal(signal.SIGKILL)

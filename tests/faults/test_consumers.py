@@ -26,6 +26,8 @@ from tests.processes import LIMIT, eventually, run_module
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SUCCEEDED, FAILED = 2, 3
+# Where a test waits until the lease of a worker that is gone is over.
+SOON_OVER = {"ERGON_LEASE_SECONDS": "2"}
 COMMANDS = {"inbound": "consume", "outbound": "produce"}
 # A start that takes long, and where an interruption does not get through: as happens inside a destructor.
 SLOW_TO_COME = """
@@ -67,14 +69,13 @@ def kill_at_random(
     submit_marked("orders", how_many, mark, sleep=seconds * 4 / how_many, **payload)
     until, chance = time.monotonic() + seconds, random.Random(17)  # noqa: S311 (not a secret)
     while time.monotonic() < until:
-        with consumer("orders") as first, consumer("orders") as second:
+        with consumer("orders", **SOON_OVER) as first, consumer("orders", **SOON_OVER) as second:
             wait_until_started(first)
             wait_until_started(second)
             time.sleep(chance.uniform(*every))
             chance.choice([first, second]).kill()
             time.sleep(chance.uniform(*every))
-    # What the killed held is leased for two seconds more.
-    with consumer("orders") as first, consumer("orders"):
+    with consumer("orders", **SOON_OVER) as first, consumer("orders", **SOON_OVER):
         wait_until_started(first)
         eventually(
             lambda: count(SUCCEEDED) + count(FAILED) == how_many, "everything has ended", within=60 + 5 * seconds
@@ -162,7 +163,7 @@ def test_a_worker_that_freezes_beyond_its_lease_changes_nothing_when_it_wakes(tm
         TransactionRecord.objects.update(lease_expires_at=timezone.now() - timedelta(seconds=1))
         (tmp_path / "gate").touch()
         try:
-            with consumer("orders"):
+            with consumer("orders", **SOON_OVER):
                 eventually(lambda: states("t0") == ["succeeded"], "another worker has done it")
             settled = TransactionRecord.objects.get()
         finally:

@@ -110,7 +110,7 @@ def test_a_worker_that_is_frozen_while_it_settles_failures_does_not_hold_up_the_
 @short
 def test_a_maintain_that_is_frozen_in_a_bulk_operation_does_not_hold_up_the_next() -> None:
     group = open_letters(3)
-    with consumer(command="maintain") as frozen:
+    with consumer(command="maintain", ERGON_LEASE_SECONDS="2") as frozen:  # its term is half of that
         next_event(frozen, "leading")
         with closing(psycopg.connect(database_url())) as holding:
             holding.execute("SELECT id FROM engines_deadletter FOR UPDATE")

@@ -211,19 +211,19 @@ def test_what_runs_without_end_goes_on_at_the_replica_that_is_promoted_though_th
     handed = "SELECT count(*) FROM facts_forwardedfact"
     with pair(folder) as servers:
         in_shell_of(servers.primary, BOUNDARY, APPEND.format(number=1))
-        common: dict[str, Any] = {"DATABASE_URL": f"{servers.address}&connect_timeout=2", **BRISK}
+        common: dict[str, Any] = {"DATABASE_URL": f"{servers.address}&connect_timeout=5", **BRISK}
         with (
             consumer(command="maintain", **common) as maintain,
             consumer(command="forward", **common) as forward,
             site_with_token(**common) as web,
         ):
             next_event(maintain, "leading")
-            assert web.get(ORDERS).status_code == 200
-            assert web.post("/api/v1/facts", json=draft(2)).status_code == 201
+            # Here and below: mostly the first is answered; on a busy machine a fresh server needs more than its second.
+            eventually(lambda: web.get(ORDERS).status_code == 200, "it answers")
+            eventually(lambda: web.post("/api/v1/facts", json=draft(2)).status_code in {200, 201}, "a fact is in")
             eventually(lambda: servers.ask(servers.replica, handed) == [(2,)], "the replica has it")
             with frozen(Server(servers.primary, folder / "first")):
                 servers.promote()
-                # Mostly the first is answered; on a busy machine the promoted one may take longer than its second.
                 eventually(lambda: web.post("/api/v1/facts", json=draft(3)).status_code in {200, 201}, "the fact is in")
                 eventually(lambda: web.get(ORDERS).status_code == 200, "it can be read")
                 hear(maintain, LOST)

@@ -64,7 +64,8 @@ def test_consumers_work_behind_a_pooler_and_say_so_if_it_is_not_declared(pooled:
     pipeline = make_pipeline(task=task, policy=make_policy())
     ids = submit(pipeline, 200)
     bad = submit(pipeline, 2, fail="on purpose")
-    run = consume("orders", "--drain", "--processes", "2", DATABASE_URL=pooled + query)
+    patient = {"ERGON_LEASE_SECONDS": "60"}  # no lease is lost for being slow
+    run = consume("orders", "--drain", "--processes", "2", DATABASE_URL=pooled + query, **patient)
     assert run.code == 0, run.errors
     assert set(states(*ids)) == {"succeeded"}
     assert set(states(*bad)) == {"failed"}

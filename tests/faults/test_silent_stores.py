@@ -45,7 +45,7 @@ input()
 def test_providers_and_gauges_do_without_a_database_that_is_silent(scene: Callable[..., Scene]) -> None:
     """Also those that read on a connection which was opened before."""
     at = scene(count=0)
-    with in_shell(ACTS, DATABASE_URL=f"{at.url}?connect_timeout=2", **QUICK) as program:
+    with in_shell(ACTS, DATABASE_URL=f"{at.url}?connect_timeout=5", **QUICK) as program:
         assert program.stdout is not None
         assert program.stdin is not None
         assert [program.stdout.readline() for _ in range(3)] == ["connected\n"] * 3
