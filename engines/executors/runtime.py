@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # After SIGTERM a job may take so long to end, and the process so long to be gone.
 LAST_SECONDS, VERY_LAST = 1.5, 0.4
+# An alarm rings again after this: the system may give it to another thread, which wakes nobody.
+AGAIN = 0.2
 # A coroutine is asked to stop; one that does not listen, because it blocks, is stopped so much later.
 DEAF = 0.01
 # What is farther away than a year limits nobody, and the system's timers do not reach everywhere.
@@ -182,7 +184,8 @@ class Runtime:
         """Set the one alarm that there is: for the job, or for an end that was asked for."""
         moment = min(moment, self._stops_at)
         # A timer of zero seconds would never ring.
-        signal.setitimer(signal.ITIMER_REAL, max(1e-6, moment - time.monotonic()) if math.isfinite(moment) else 0)
+        seconds = max(1e-6, moment - time.monotonic()) if math.isfinite(moment) else 0
+        signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
         if not self._is_stopping:
@@ -196,7 +199,7 @@ class Runtime:
         if self._is_stopping and time.monotonic() >= self._stops_at + VERY_LAST:
             os._exit(128 + signal.SIGTERM)  # it does not end by itself
         if time.monotonic() >= self._stops_at:
-            signal.setitimer(signal.ITIMER_REAL, VERY_LAST)
+            signal.setitimer(signal.ITIMER_REAL, VERY_LAST, AGAIN)
         if self._is_running:
             self._is_running = False
             raise OutOfTimeInLoop if self._is_in_loop else OutOfTime

@@ -21,6 +21,9 @@ from tests.processes import LIMIT, ROOT, eventually, free_port, wait_for
 
 pytestmark = pytest.mark.once
 
+# Seconds for what is much work: to start or end all processes of the demo, and what they do at first.
+MUCH = 300.0
+
 
 @pytest.fixture
 def port() -> int:
@@ -61,7 +64,7 @@ def press_ctrl_c(running: "subprocess.Popen[bytes]") -> None:
     """The terminal's way: the whole foreground group is interrupted."""
     family = psutil.Process(running.pid).children(recursive=True)
     os.killpg(running.pid, signal.SIGINT)
-    running.wait(timeout=90)
+    running.wait(timeout=MUCH)
     eventually(lambda: not any(child.is_running() for child in family), "every process of the demo has ended")
 
 
@@ -78,7 +81,7 @@ def logged_in(port: int, username: str) -> Iterator[httpx.Client]:
 
 def shows(browser: httpx.Client, address: str, *words: str) -> None:
     eventually(
-        lambda: all(word in browser.get(f"/admin/{address}").text for word in words), f"{address} shows {words}", 120
+        lambda: all(word in browser.get(f"/admin/{address}").text for word in words), f"{address} shows {words}", MUCH
     )
 
 
@@ -114,7 +117,7 @@ demo.main()
 def interrupted(port: int, fill: str, setup: str = "", undo: str = "") -> "subprocess.CompletedProcess[str]":
     """A demo that gets Ctrl-C while it fills its database."""
     command = [sys.executable, "-c", INTERRUPTED_DEMO.format(setup=setup, fill=fill, undo=undo, port=port)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=MUCH, check=False)
 
 
 @pytest.mark.parametrize(
@@ -139,13 +142,13 @@ def test_the_demo_lets_a_person_in_ends_at_ctrl_c_and_starts_again(folder: Path,
     assert (stopped.returncode, "processes …" in stopped.stdout) == (INTERRUPTED, False), stopped.stderr
     assert unfinished.exists(), "the next one begins anew"
     with demo(port, said) as running:
-        wait_for(f"http://127.0.0.1:{port}/readyz", within=120)
+        wait_for(f"http://127.0.0.1:{port}/readyz", within=MUCH)
         assert not unfinished.exists()
         with logged_in(port, "viewer") as browser:
             assert "Dashboard" in browser.get("/admin/").text
         with logged_in(port, "admin") as browser:
             attention = re.compile(r"\d+ items? needs? attention")
-            eventually(lambda: bool(attention.search(browser.get("/admin/").text)), "something needs attention", 120)
+            eventually(lambda: bool(attention.search(browser.get("/admin/").text)), "something needs attention", MUCH)
             shows(browser, "facts/consumer/", "orders", "39", ">0<")
             shows(browser, "facts/forwardedfact/", "order-39-released")
             shows(browser, "engines/executor/", "reports", "LookupError: there are no figures for week 53 yet")
@@ -155,11 +158,11 @@ def test_the_demo_lets_a_person_in_ends_at_ctrl_c_and_starts_again(folder: Path,
         assert_output_is_short(port, said)
         press_ctrl_c(running)
     with demo(port, said) as running:
-        eventually(lambda: "running, log in" in said.read_text(), "it starts its processes", 120)
+        eventually(lambda: "running, log in" in said.read_text(), "it starts its processes", MUCH)
         assert_commands_reach_the_demo(port)
         (forwarder,) = (one for one in psutil.Process(running.pid).children() if "forward" in one.cmdline())
         forwarder.kill()
-        assert running.wait(timeout=90) != 0
+        assert running.wait(timeout=MUCH) != 0
     assert f"  forwarder  stopped (rc=-9), see var/demo/{port}/log/forwarder.log\n" in said.read_text()
     assert "Traceback" not in said.read_text()
 

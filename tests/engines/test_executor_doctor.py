@@ -17,7 +17,7 @@ from engines.management.base import EngineCommand
 from engines.reads import executors as executor_reads
 from engines.reads.doctor import executors as diagnosis
 from tests.executors.telling import told, working
-from tests.processes import eventually, manage
+from tests.processes import LIMIT, eventually, manage
 
 pytestmark = pytest.mark.django_db
 
@@ -67,6 +67,7 @@ def _runs(*command: str) -> bool:
 def test_the_doctor_says_why_an_executor_cannot_run(
     executor: dict[str, Any], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(diagnosis, "MOMENT", LIMIT)  # each ends by itself, or is never started
     configure(monkeypatch, x=executor)
     assert findings() == [("problem", text)]
 

@@ -14,10 +14,17 @@ import pytest
 
 from engines import ExceptionType, Failure, RetryPolicy, Success
 from tests.executors.executor_pools import HANDLERS, Crew, adversary, job, pool_of
+from tests.processes import LIMIT
 
 pytestmark = pytest.mark.once
 
 NAMED = re.compile(r"executor exited with code (137 \(SIGKILL\)|143 \(SIGTERM\)|0)( in the middle of a line)?: 'one'")
+
+
+@pytest.fixture(autouse=True)
+def _nobody_hurries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The death of a process is waited for until it is told, however long this machine stands still."""
+    monkeypatch.setattr("engines.executors.stdio.OBITUARY", LIMIT)
 
 
 @contextmanager

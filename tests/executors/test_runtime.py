@@ -311,34 +311,56 @@ def test_told_to_stop_while_it_waits_it_goes_at_once() -> None:
         assert one.wait() == 0
 
 
+# One that is not gone in time ends itself. On a busy machine the last alarm may strike when Python has put its
+# handlers away already.
+CUT_OFF, STRUCK_LATE = 128 + signal.SIGTERM, -signal.SIGALRM
+
+
 @pytest.mark.parametrize("handler", ["sleep", "sleep_async"])
 def test_told_to_stop_it_finishes_what_it_can_in_two_seconds(handler: str) -> None:
-    with executor() as one:
-        one.ask("echo")
-        one.send(request(handler, 0.5, "it has begun") + request("echo", job_id="never begun"))
-        one.heard("it has begun")
-        one.process.terminate()
-        assert one.answer()["result"] == "slept"
-        assert one.wait() == 0
-        assert one.rest() == b""
+    def finishes() -> bool:
+        with executor() as one:
+            one.ask("echo")
+            one.send(request(handler, 0.5, "it has begun") + request("echo", job_id="never begun"))
+            one.heard("it has begun")
+            one.process.terminate()
+            code = one.wait()
+            assert code in {0, CUT_OFF, STRUCK_LATE}
+            if code != 0:
+                return False
+            told = one.answer()
+            assert one.rest() == b""
+            return bool(told["result"] == "slept")
+
+    # A machine that stands still for a second leaves it no time for what it could have finished; but not every time.
+    assert any(finishes() for _ in range(20)), "not once in twenty times"
 
 
 COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}  # nobody is there
 STOPPED: list[tuple[str, list[Any], dict[str, str], set[int]]] = [
-    ("handlers", ["sleep", 3600, "it has begun"], {}, {0}),
-    ("handlers", ["sleep_async", 3600, "it has begun"], {}, {0}),
-    ("odd_handlers", ["block_async", 3600, "it has begun"], {}, {0}),
-    ("handlers", ["stubborn", 3600, "it has begun"], {}, {143}),
-    ("odd_handlers", ["linger"], {}, {143}),
-    ("handlers", ["echo"], COLLECTOR, {0, 143}),
+    ("handlers", ["sleep", 3600, "it has begun"], {}, {0, CUT_OFF}),
+    ("handlers", ["sleep_async", 3600, "it has begun"], {}, {0, CUT_OFF}),
+    ("odd_handlers", ["block_async", 3600, "it has begun"], {}, {0, CUT_OFF}),
+    ("handlers", ["stubborn", 3600, "it has begun"], {}, {CUT_OFF}),
+    ("odd_handlers", ["linger"], {}, {CUT_OFF}),
+    ("handlers", ["echo"], COLLECTOR, {0, CUT_OFF}),
 ]
-
-
-# On a busy machine the last alarm may strike when Python has put its handlers away already.
-STRUCK_LATE = -signal.SIGALRM
+# The first of them can be ended, and say so.
+LISTENING = 3
 
 
 def test_told_to_stop_it_is_gone_in_two_seconds_whatever_it_does() -> None:
+    answered: set[int] = set()
+    # Four tenths of a second remain for the answer, in which a busy machine may give it no turn; but not every time.
+    for _ in range(20):
+        answered |= those_who_answer_when_they_are_told_to_stop()
+        if len(answered) == LISTENING:
+            break
+    assert answered == set(range(LISTENING)), "not once in twenty times"
+
+
+def those_who_answer_when_they_are_told_to_stop() -> set[int]:
+    """All are told at once, and are gone in time."""
     with ExitStack() as stack:
         running = [stack.enter_context(executor(f"tests.executors.{one}", **env)) for one, _, env, _ in STOPPED]
         for one, (_, job, _, _) in zip(running, STOPPED, strict=True):
@@ -351,10 +373,27 @@ def test_told_to_stop_it_is_gone_in_two_seconds_whatever_it_does() -> None:
             one.process.send_signal(signal.SIGTERM)
         codes = [one.wait() for one in running]
         assert time.monotonic() - started < 2 + BUSY
-        for one in running[:3]:
-            assert one.answer()["error_message"] == "the executor was told to stop"
-    for code, (name, job, _, expected) in zip(codes, STOPPED, strict=True):
-        assert code in expected | {STRUCK_LATE}, f"{name} {job}"
+        for code, (name, job, _, expected) in zip(codes, STOPPED, strict=True):
+            assert code in expected | {STRUCK_LATE}, f"{name} {job}"
+        answered = {number for number, code in enumerate(codes[:LISTENING]) if code != CUT_OFF}
+        for number in answered:
+            assert running[number].answer()["error_message"] == "the executor was told to stop"
+    return answered
+
+
+def test_frozen_until_its_time_is_up_it_is_gone_all_the_same() -> None:
+    with ExitStack() as stack:
+        running = [stack.enter_context(executor("tests.executors.odd_handlers")) for _ in range(4)]
+        for one in running:
+            one.ask("linger")  # the alarm may be given to the thread that this leaves behind
+            one.process.terminate()
+        time.sleep(0.1)  # in which most of them hear it
+        for one in running:
+            one.process.send_signal(signal.SIGSTOP)
+        time.sleep(2.2)  # what is tested is an alarm that comes meanwhile
+        for one in running:
+            one.process.send_signal(signal.SIGCONT)
+        assert {one.wait() for one in running} <= {CUT_OFF, STRUCK_LATE}
 
 
 def test_spans_continue_the_trace_of_the_request() -> None:

@@ -22,7 +22,7 @@ from facts.models import Boundary, Zone
 from tests.commands import run, running
 from tests.facts.drafts import OFFICE, PLANT, make_boundary
 from tests.facts.peers import TOKEN, keep_token
-from tests.processes import manage
+from tests.processes import LIMIT, manage
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SECRET = "correct-horse-battery-staple"
@@ -61,8 +61,8 @@ def make_row(url: str, token_file: str) -> Boundary:
 def forward(**variables: str) -> tuple[Boundary, str]:
     """The boundary after a handoff that cannot succeed, and all that the process said."""
     Boundary.objects.update(failures=FAILURES - 1)  # the next one closes the gate
-    with running("forward", "--drain", ERGON_HANDOFF_TIMEOUT="2", **variables) as forwarder:
-        told = "".join(forwarder.communicate(timeout=60))
+    with running("forward", "--drain", ERGON_HANDOFF_TIMEOUT="20", **variables) as forwarder:
+        told = "".join(forwarder.communicate(timeout=LIMIT))
         assert forwarder.returncode == 1
     return Boundary.objects.get(), told
 

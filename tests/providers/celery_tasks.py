@@ -9,6 +9,8 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +50,20 @@ QUEUE = "test.providers"
 SECRET = "token=do-not-tell-anybody"
 
 
-def lose_database(seconds: float) -> None:
-    """The database is away for so long."""
+def lose_database(seconds: float) -> Callable[[], None]:
+    """The database is away for so long, or until what this returns is called."""
     settings = connection.settings_dict
     there = dict(settings)
     connection.close()
     settings |= {"NAME": "nowhere", "HOST": "127.0.0.1", "PORT": "1"}
-    threading.Timer(seconds, settings.update, [there]).start()
+    timer = threading.Timer(seconds, settings.update, [there])
+    timer.start()
+
+    def restore() -> None:
+        timer.cancel()
+        settings.update(there)
+
+    return restore
 
 
 class Told(ProviderBase):
@@ -99,6 +108,13 @@ class Brittle(Told):
     breaker_policy = BreakerPolicy(
         failure_threshold=1, open_cooldown_seconds=4, half_open_max_calls=1, success_threshold=1
     )
+
+
+class BrittleForLong(Brittle):
+    """Likewise, for forty seconds."""
+
+    provider_name = "brittle_for_long"
+    breaker_policy = replace(Brittle.breaker_policy, open_cooldown_seconds=40)
 
 
 class Cushioned(Brittle):
@@ -153,6 +169,11 @@ tell, tell_in_time, tell_hasty = (app.register_task(kind()) for kind in (Tell, T
 @app.task(base=Queued, name="tests.tell_brittle", provider="brittle", capability="anything")
 def tell_brittle(*, tenant_id: str, operation: str, payload: dict[str, Any]) -> None:
     """What it is sent is what is asked."""
+
+
+@app.task(base=Queued, name="tests.tell_brittle_for_long", provider=BrittleForLong)
+def tell_brittle_for_long(*, tenant_id: str, operation: str, payload: dict[str, Any]) -> None:
+    """Likewise."""
 
 
 @app.task(base=Queued, name="tests.tell_cushioned", provider=Cushioned)

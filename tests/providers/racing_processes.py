@@ -159,7 +159,7 @@ def occupy() -> None:
         time.sleep(600)
         return {}
 
-    scripted(answer, bulkhead=BulkheadPolicy(1, lease=3.0), timeout=None).ask()
+    scripted(answer, bulkhead=BulkheadPolicy(1, lease=3600.0), timeout=None).ask()
 
 
 def obey() -> None:
@@ -177,7 +177,7 @@ def hang() -> None:
         time.sleep(600)
         return {}
 
-    scripted(answer, probe_lease=3.0).ask()
+    scripted(answer, probe_lease=3600.0).ask()
 
 
 def outage(policy: str, reason: str) -> None:

@@ -66,8 +66,8 @@ def attempts(**about: object) -> int:
     return ProviderExecutionMetric.objects.exclude(reason_code="circuit_open").filter(**about).count()
 
 
-def ride_out(provider: SyntheticProvider, outage: float, failures: int = 0) -> tuple[int, float]:
-    """An outage of so many seconds and failures, before and after which it works.
+def ride_out(provider: SyntheticProvider, outage: float, failures: int = 0, refusals: int = 0) -> tuple[int, float]:
+    """An outage of so many seconds, failures and refusals of the breaker, before and after which it works.
 
     What the provider had to bear meanwhile, and what it may be made to bear: the calls that open the breaker, those
     under way by then, and a probe after each cooldown.
@@ -78,6 +78,7 @@ def ride_out(provider: SyntheticProvider, outage: float, failures: int = 0) -> t
         before, began = provider.calls, time.monotonic()
         time.sleep(outage)
         eventually(lambda: told["dependency_unavailable"] >= failures, "that many have failed")
+        eventually(lambda: told["circuit_open"] >= refusals, "the breaker has refused that many")
         borne, lasted = provider.calls - before, time.monotonic() - began
         provider.recover()
         well = told["ok"]
@@ -98,7 +99,7 @@ def assert_the_breaker_has_closed() -> None:
 
 
 def test_in_an_outage_the_breaker_spares_the_provider_and_closes_by_itself() -> None:
-    borne, allowed = ride_out(Drilled(), 3.0)
+    borne, allowed = ride_out(Drilled(), 3.0, refusals=1)
     assert borne <= allowed
     assert_retries_kept_to_the_budget()
     assert_the_breaker_has_closed()

@@ -319,19 +319,26 @@ def test_an_error_in_a_callable_hurts_nobody(told: list[ProviderEventNotice]) ->
 
 @pytest.mark.postgresql
 def test_a_slow_callable_takes_nothing_of_the_databases_time() -> None:
-    """Settling has a second; were that over, the outcome would be kept in the journal."""
+    """Settling has no longer than the call; were that over, the outcome would be kept in the journal."""
 
-    def slow(_: ProviderEventNotice) -> None:
-        time.sleep(1.5)
+    def outcome(limit: float) -> tuple[str | None, bool, int]:
+        def slow(_: ProviderEventNotice) -> None:
+            time.sleep(1.5 * limit)
 
-    on_event(slow)
-    try:
-        result = scripted(TimeoutError(), breaker_policy=BreakerPolicy(1), retry_policy=ONCE).ask(
-            deadline=time.monotonic() + 1.0
-        )
-    finally:
-        events.forget(slow)
-    assert (result.reason_code, result.is_kept, calls.waiting()) == ("timeout", True, 0)
+        about = {"provider_name": f"rank {limit}", "breaker_policy": BreakerPolicy(1), "retry_policy": ONCE}
+        on_event(slow)
+        try:
+            result = scripted(TimeoutError(), **about).ask(deadline=time.monotonic() + limit)
+        finally:
+            events.forget(slow)
+        return result.reason_code, result.is_kept, calls.waiting()
+
+    expected = ("timeout", True, 0)
+    for limit in (1.0, 10.0):  # the second for a machine that stood still
+        found = outcome(limit)
+        if found == expected:
+            break
+    assert found == expected
 
 
 async def later(event: ProviderEventNotice) -> None:

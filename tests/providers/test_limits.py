@@ -29,11 +29,10 @@ from providers.core.gate import Asked, Decision
 from providers.database import admitting
 from providers.models import Gate, ProviderExecutionMetric, ProviderHealthState
 from tests.processes import eventually
-from tests.providers.celery_tasks import lose_database
 from tests.providers.scripted_providers import AT_ONCE, TENANT, WHO, Scripted, context, scripted
 from tests.providers.test_group_settling import somebody_waits_for_a_lock
 from tests.providers.test_many_processes import RACERS, child, race
-from tests.providers.test_settling import wait_for_the_database
+from tests.providers.test_settling import without_the_database, won_and_not_kept
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -97,14 +96,16 @@ def test_each_process_has_places_of_its_own_where_the_bulkhead_is_its_own() -> N
 
 
 def test_a_process_that_is_killed_frees_its_place_when_the_lease_ends() -> None:
-    provider = scripted({"rank": 1}, bulkhead=BulkheadPolicy(1, lease=3.0))
+    provider = scripted({"rank": 1}, bulkhead=BulkheadPolicy(1, lease=HOUR))
     with child("occupy") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "calling\n"
         assert provider.ask().reason_code == "rate_limited"
         process.kill()
         process.wait()
-        eventually(lambda: provider.ask().ok, "the place is free")
+        assert provider.ask().reason_code == "rate_limited"
+        Gate.objects.update(running=dict.fromkeys(Gate.objects.get().running, 1.0))  # its lease is over
+        assert provider.ask().ok
     assert Gate.objects.get().running == {}
 
 
@@ -286,14 +287,9 @@ def test_calls_that_are_cancelled_at_a_moment_by_chance_leave_no_place_taken(sco
 
 @pytest.mark.postgresql
 def test_an_outcome_from_the_journal_lets_go_of_its_place() -> None:
-    def win(_: Any) -> dict[str, Any]:
-        lose_database(1.5)
-        return {"rank": 1}
-
-    limited = {"bulkhead": BulkheadPolicy(1)}
-    result = scripted(win, **limited).ask(deadline=time.monotonic() + 0.5)
+    limited: dict[str, Any] = {"bulkhead": BulkheadPolicy(1)}
+    result = won_and_not_kept(**limited)
     assert (result.ok, result.is_kept) == (True, False)
-    wait_for_the_database()
     assert len(Gate.objects.get().running) == 1
     assert journal.replay() == 1
     assert scripted({}, **limited).ask().ok
@@ -310,7 +306,6 @@ def test_without_the_database_the_bulkhead_of_the_fleet_is_that_of_the_process()
         reasons.append(inner.ask().reason_code)
         return {}
 
-    lose_database(1.0)
-    assert scripted(outer, **limited).ask().ok
-    assert (reasons, inner.ask().ok) == (["rate_limited"], True)
-    wait_for_the_database()
+    with without_the_database():
+        assert scripted(outer, **limited).ask().ok
+        assert (reasons, inner.ask().ok) == (["rate_limited"], True)

@@ -88,11 +88,13 @@ def test_a_prober_that_is_killed_frees_its_place() -> None:
     with child("hang") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "calling\n"
-        asked = Asked(BreakerPolicy(), cost=0)
+        asked = Asked(BreakerPolicy(), cost=0, probe_lease=3600.0)
         assert calls.admit(WHO, asked).decision is Decision.CIRCUIT
         process.kill()
         process.wait()
-        eventually(lambda: calls.admit(WHO, asked).decision is Decision.PROBE, "the place is free")
+        assert calls.admit(WHO, asked).decision is Decision.CIRCUIT
+        Gate.objects.update(probes=dict.fromkeys(Gate.objects.get().probes, 1.0))  # its lease is over
+        assert calls.admit(WHO, asked).decision is Decision.PROBE
 
 
 def test_a_trip_in_one_process_stops_the_others_at_their_next_call() -> None:

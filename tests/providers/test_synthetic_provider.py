@@ -77,7 +77,11 @@ def test_it_takes_its_time_and_keeps_to_its_limit() -> None:
     began = time.monotonic()
     assert ask(Made(latency=0.2)).ok
     assert time.monotonic() - began >= 0.2
-    assert ask(Made(latency=60), deadline=time.monotonic() + 0.1).reason_code == "timeout"
+    for limit in (0.1, 5.0):  # the second for a machine that stood still
+        result = ask(Made(latency=60), deadline=time.monotonic() + limit)
+        if result.reason_code == "timeout":
+            break
+    assert result.reason_code == "timeout"
     assert time.monotonic() - began < 30
 
 
