@@ -61,13 +61,32 @@ SELECT t.uid, t.state, (SELECT count(*) FROM engines_attempt a WHERE a.transacti
 """
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
+@contextmanager
+def new_folder() -> Iterator[Path]:
     """One that the servers' own user may pass through."""
     path = Path(tempfile.mkdtemp(prefix="ergon-failover-"))
     path.chmod(0o755)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[Path]:
+    """The data of a server that has been prepared and stopped."""
+    with new_folder() as path:
+        with embedded.postgres(path, durable=False) as primary:
+            done = manage("shell", "-v0", "-c", PREPARE, DATABASE_URL=primary)
+            assert done.returncode == 0, done.stderr
+        yield path
+
+
+@pytest.fixture
+def folder(prepared: Path) -> Iterator[Path]:
+    with new_folder() as path:
+        subprocess.run(["cp", "-a", str(prepared), str(path / "first")], check=True)
+        yield path
 
 
 # One waits for an answer, which only keepalives can miss; the other sends after the link is down.
@@ -141,11 +160,11 @@ class Pair:
 
 @contextmanager
 def pair(folder: Path) -> Iterator[Pair]:
-    with embedded.postgres(folder / "first", durable=False) as primary:
-        prepared = manage("shell", "-v0", "-c", PREPARE, DATABASE_URL=primary)
-        assert prepared.returncode == 0, prepared.stderr
-        with embedded.standby(folder / "second", of=primary) as replica:
-            yield Pair(folder, primary, replica)
+    with (
+        embedded.postgres(folder / "first", durable=False) as primary,
+        embedded.standby(folder / "second", of=primary) as replica,
+    ):
+        yield Pair(folder, primary, replica)
 
 
 @contextmanager
@@ -254,15 +273,11 @@ except DatabaseTimeoutError as error:
 @pytest.mark.once
 def test_what_a_synchronous_replica_has_not_got_in_time_is_not_confirmed(folder: Path) -> None:
     """A cancelled wait for a replica is no error to PostgreSQL: it confirms the commit, with a warning."""
-    with (
-        embedded.postgres(folder / "first", durable=False) as primary,
-        embedded.standby(folder / "second", of=primary) as replica,
-    ):
-        servers = Pair(folder, primary, replica)
+    with pair(folder) as servers:
         servers.make_synchronous()
         servers.stop_sending()
         try:
-            done = manage("shell", "-v0", "-c", WRITE_IN_TIME, DATABASE_URL=primary)
+            done = manage("shell", "-v0", "-c", WRITE_IN_TIME, DATABASE_URL=servers.primary)
         finally:
             servers.go_on_sending()
     assert "whether the statement was executed is unknown" in done.stdout, done
