@@ -1,12 +1,13 @@
 """What signal handlers may do: they interrupt the main thread wherever it is.
 
 That may be while it holds the lock of an event on which it is about to wait, and a handler that sets this event would
-wait for ever. To put something into a `SimpleQueue` needs no lock.
+wait for ever. To put something into a `SimpleQueue` needs no lock, nor does releasing one.
 """
 
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
-from threading import Thread
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Lock, Thread
 
 
 class Deputy:
@@ -33,16 +34,17 @@ class StopEvent:
     """An event that is set once, also by a signal handler in the middle of a wait for it."""
 
     def __init__(self) -> None:
-        self._told: SimpleQueue[None] = SimpleQueue()
+        self._is_set = False
+        self._until_set = Lock()
+        self._until_set.acquire()
 
     def set(self) -> None:
-        self._told.put(None)
+        self._is_set = True
+        with suppress(RuntimeError):  # it was set before
+            self._until_set.release()
 
     def wait(self, seconds: float) -> bool:
         """Whether it is set by then."""
-        try:
-            self._told.get(timeout=max(0.0, seconds))
-        except Empty:
-            return False
-        self._told.put(None)  # it stays set
-        return True
+        if not self._is_set and self._until_set.acquire(timeout=max(0.0, seconds)):
+            self.set()  # for others who wait
+        return self._is_set

@@ -74,6 +74,13 @@ def test_no_app_listens_to_signals_of_rows() -> None:
     assert [path for path in sources() if re.search(r"\breceiver\b", path.read_text())] == []
 
 
+def test_nothing_waits_at_a_simple_queue_for_a_limited_time() -> None:
+    """If the time of such a `get` is up before it begins to wait, it waits for ever."""
+    queues = [path for path in sources() if "SimpleQueue()" in path.read_text()]
+    assert queues
+    assert [path for path in queues if re.search(r"\.get\((?!\))", path.read_text())] == []
+
+
 def decorators(path: Path) -> Iterator[tuple[str, list[str]]]:
     """The functions of a module, and what each is decorated with."""
     for node in ast.walk(ast.parse(path.read_text())):

@@ -52,7 +52,7 @@ def test_an_order_to_stop_waits_for_what_it_interrupts(stop_by: Callable[[Callab
 def test_a_client_may_be_stopped_at_every_line_of_its_wait() -> None:
     for number in count(1):
         with BoundaryClient("http://boundary.example", "ergon_" + "a" * 40) as client:
-            with interrupted(number, client.stop) as was_interrupted, limited(10):
+            with interrupted(number, client.stop) as was_interrupted, limited(LIMIT):
                 client._do(Pause(0.001))
             if not was_interrupted():
                 break
@@ -65,6 +65,11 @@ def test_an_event_that_is_set_stays_set_for_everybody() -> None:
     assert not event.wait(-1)
     event.set()
     assert [event.wait(0), event.wait(LIMIT)] == [True, True]
+
+
+def test_a_wait_whose_time_is_up_before_it_begins_ends() -> None:
+    with limited(LIMIT):
+        assert not any(StopEvent().wait(0.000001) for _ in range(1000))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from typing import Any, NamedTuple
 
 import structlog
@@ -51,7 +51,8 @@ class Owner:
 
     def __init__(self, line: Line, *, patience: float | None) -> None:
         self._line, self.patience = line, patience
-        self._errands: SimpleQueue[Errand | None] = SimpleQueue()
+        # No SimpleQueue: if the time of its `get` is up before it begins to wait, it waits for ever.
+        self._errands: Queue[Errand | None] = Queue()
         self._postponed: deque[Errand] = deque()
         self._done: deque[Delivery] = deque()
         self._late: set[Delivery] = set()
