@@ -15,10 +15,11 @@ from _pytest.runner import collect_one_node
 # so the passes on PostgreSQL, which have less to do, begin at the other end and use the processors meanwhile.
 FOLDERS = ("faults", "conformance", "executors", "providers", "end_to_end", "engines", "facts", "console")
 
-# To start the RabbitMQ of a process costs more than most of these: one process runs them all, before anything else.
+# To start a RabbitMQ or a browser costs more than most tests with it: one process runs them all, before anything else.
 ON_RABBITMQ = {
     *("test_broker.py", "test_brokers.py", "test_outbox.py", "test_provider_task_wrapper.py", "test_silent_brokers.py"),
 }
+GROUPS = ("rabbitmq", "browser")
 
 Node = pytest.Item | pytest.Collector
 
@@ -29,7 +30,7 @@ class Handout:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._modules: list[Node] = []
-        self._has_rabbitmq: bool | None = None
+        self._has: dict[str, bool] = {}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool:
@@ -45,7 +46,7 @@ class Handout:
             sign = 1 if session.config.getoption("--database") == "sqlite" else -1
             self._modules = sorted(
                 found,
-                key=lambda node: (node.path.name not in ON_RABBITMQ, sign * _rank(node.path.parent.name), node.path),
+                key=lambda node: (_turn(node), sign * _rank(node.path.parent.name), node.path),
             )
             items.clear()
         yield
@@ -78,12 +79,22 @@ class Handout:
             taken.write_text(str(len(items)))
 
     def _is_ours(self, module: Node) -> bool:
-        """Whether it is free to take, or is for who has the RabbitMQ, and that is this process."""
-        if module.path.name not in ON_RABBITMQ:
-            return True
-        if self._has_rabbitmq is None:
-            self._has_rabbitmq = _is_made(self._folder / "rabbitmq", "taken")
-        return self._has_rabbitmq
+        """Whether it is free to take, or is of a group that this process was the first to ask for."""
+        group = _group(module)
+        if group and group not in self._has:
+            self._has[group] = _is_made(self._folder / group, "taken")
+        return not group or self._has[group]
+
+
+def _group(module: Node) -> str | None:
+    if module.path.name in ON_RABBITMQ:
+        return "rabbitmq"
+    return "browser" if module.path.parent.name == "browser" else None
+
+
+def _turn(module: Node) -> int:
+    group = _group(module)
+    return GROUPS.index(group) if group else len(GROUPS)
 
 
 def _is_made(path: Path, text: str = "") -> bool:

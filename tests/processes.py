@@ -98,7 +98,7 @@ def serve(log: Path | None = None, threads: str = "4", **changes: str) -> Iterat
     port = free_port()
     listen = ["--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--no-ws"]
     # A worker that misses its order to end, as granian's rarely do, is killed; a supervisor does the same.
-    crew = ["--blocking-threads", threads, "--backpressure", "16", "--workers-kill-timeout", "30"]
+    crew = ["--blocking-threads", threads, "--backpressure", "64", "--workers-kill-timeout", "30"]
     with process("granian", *listen, *crew, "ergon_site.wsgi:application", log=log, **changes) as server:
         url = f"http://127.0.0.1:{port}"
         wait_for(f"{url}/livez")

@@ -10,14 +10,11 @@ from django.test import Client
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.console import records
-from tests.console.test_browser import chromium, context, contexts, inside, page
 from tests.factories import make_pipeline
 from tests.processes import Site
 
 # The browser sees pages, not databases: the other console tests run on both.
 pytestmark = pytest.mark.once
-
-__all__ = ["chromium", "context", "contexts", "inside", "page"]
 
 SHOTS = os.environ.get("FIND_SHOTS")
 

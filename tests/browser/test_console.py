@@ -1,19 +1,13 @@
-"""The console in a real browser."""
-
-import shutil
-from collections.abc import Iterator
-from typing import Any
+"""Logging in, the dashboard, clients, triage and lists in a real browser."""
 
 import httpx
 import pytest
-from django.conf import settings
 from django.contrib.auth.models import User
-from django.db import connections
-from django.test import Client
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from engines import transactions
 from engines.dead_letters import bulk
+from tests.browser.looks import everywhere, fits
 from tests.console import records
 from tests.factories import make_pipeline
 from tests.processes import LIMIT, Site
@@ -21,88 +15,12 @@ from tests.processes import LIMIT, Site
 # The browser sees pages, not databases: the other console tests run on both.
 pytestmark = pytest.mark.once
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-sync", "--no-first-run"]
-FLAGS += ["--disable-background-networking", "--disable-component-update"]
-WIDTHS = {"wide": 1280, "narrow": 400}
-# How long a busy machine may take to show what it was asked for.
-expect.set_options(timeout=30_000)
-# The first has no window to draw: it shows the same pages in half the time.
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """A browser for this module only: while it lives, its event loop runs in this thread."""
-    if CHROMIUM is None:
-        pytest.fail("needs Chromium: install the package chromium-headless-shell, as `make test` does for root")
-    with sync_playwright() as playwright, pytest.MonkeyPatch.context() as patch:
-        # The browser's event loop runs in this thread; the tests' own queries are meant all the same.
-        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        # Those of the thread while the event loop runs, which nobody else closes.
-        connections.close_all()
-        browser.close()
-        # The tests' own queries have had a connection of their own while that event loop ran.
-        connections.close_all()
-
-
-@pytest.fixture(scope="module")
-def contexts() -> dict[str, BrowserContext]:
-    """One for each look, for all tests: half of a first page's time goes into its scripts and fonts."""
-    return {}
-
-
-@pytest.fixture
-def context(
-    request: pytest.FixtureRequest, chromium: Browser, contexts: dict[str, BrowserContext], site: Site
-) -> Iterator[BrowserContext]:
-    chosen = getattr(request, "param", "wide light")
-    if chosen not in contexts:
-        width, scheme = chosen.split()
-        look: dict[str, Any] = {"viewport": {"width": WIDTHS[width], "height": 800}, "color_scheme": scheme}
-        contexts[chosen] = chromium.new_context(base_url=site.url, **look)
-    yield contexts[chosen]
-    contexts[chosen].clear_cookies()
-    if contexts[chosen].pages:
-        contexts.pop(chosen).close()
-
-
-@pytest.fixture
-def page(context: BrowserContext, site: Site) -> Iterator[Page]:
-    """A page that fails the test if anything is fetched from elsewhere or a script breaks."""
-    page = context.new_page()
-    wrong: list[str] = []
-    page.on("request", lambda made: None if made.url.startswith((site.url, "data:")) else wrong.append(made.url))
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    yield page
-    # Who has set the clock has set it for the whole context, for good: the page stays, and both go.
-    if page.evaluate("setTimeout.toString().includes('[native code]')"):
-        page.close()
-    assert wrong == []
-
-
-@pytest.fixture
-def inside(page: Page, browse: Client, site: Site) -> Page:
-    """A page that is logged in already."""
-    session = browse.cookies[settings.SESSION_COOKIE_NAME].value
-    page.context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": site.url}])
-    return page
-
 
 def log_in(page: Page, password: str) -> None:
     page.goto("/")
     page.get_by_label("Username").fill("ada")
     page.get_by_label("Password").fill(password)
     page.get_by_role("button", name="Log in").click()
-
-
-def fits(page: Page) -> bool:
-    return bool(page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
-
-
-everywhere = pytest.mark.parametrize("context", ["wide light", "narrow dark"], indirect=True)
 
 
 @everywhere

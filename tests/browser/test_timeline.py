@@ -8,14 +8,12 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from engines import transactions
-from tests.console.test_browser import chromium, context, contexts, fits, inside, page
+from tests.browser.looks import fits
 from tests.durable_transactions import consumer, make_policy, submit
 from tests.factories import make_pipeline
 
 # The journey goes with the database that production has.
 pytestmark = pytest.mark.postgresql
-
-__all__ = ["chromium", "context", "contexts", "inside", "page"]
 
 
 @pytest.mark.parametrize("context", ["narrow dark"], indirect=True)

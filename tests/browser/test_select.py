@@ -6,16 +6,9 @@ from django.test import Client
 from playwright.sync_api import Page, expect
 
 from engines.models import BulkOperation, DeadLetter
+from tests.browser.looks import fits
 from tests.commands import ask
 from tests.console import records
-from tests.console.test_browser import (  # noqa: F401 (fixtures)
-    chromium,
-    context,
-    contexts,
-    fits,
-    inside,
-    page,
-)
 from tests.durable_transactions import consumer
 from tests.factories import make_pipeline
 from tests.processes import eventually
@@ -26,7 +19,7 @@ LIST = "/admin/engines/deadletter/"
 
 
 def test_twenty_letters_are_replayed_and_the_record_tells_of_the_one_that_fails_again(
-    inside: Page,  # noqa: F811
+    inside: Page,
     browse: Client,
     administrator: User,
 ) -> None:

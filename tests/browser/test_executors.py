@@ -5,13 +5,11 @@ from playwright.sync_api import Page, expect
 
 from engines import pipelines, transactions
 from engines.models import Worker
-from tests.console.test_browser import chromium, context, contexts, everywhere, fits, inside, page
+from tests.browser.looks import everywhere, fits
 from tests.executors.telling import beat, process, told, working
 
 # The browser sees pages, not databases: the other console tests run on both.
 pytestmark = pytest.mark.once
-
-__all__ = ["chromium", "context", "contexts", "inside", "page"]
 
 FAULT = "2026-11-15 08:40:11 executor exited with code 137 (SIGKILL) in the middle of a line: 'node' " + "long" * 60
 

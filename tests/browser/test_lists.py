@@ -15,8 +15,8 @@ from ergon_site.access import audit
 from facts import ledger
 from facts.models import Boundary
 from providers import calls
+from tests.browser.looks import everywhere
 from tests.console import records
-from tests.console.test_browser import chromium, context, contexts, everywhere, inside, page
 from tests.console.test_providers_pages import sent_away
 from tests.factories import WorkerFactory, make_pipeline
 from tests.facts.drafts import draft, make_boundary
@@ -24,8 +24,6 @@ from tests.providers.scripted_providers import WHO, scripted
 
 # The browser sees pages, not databases: the other console tests run on both.
 pytestmark = pytest.mark.once
-
-__all__ = ["chromium", "context", "contexts", "inside", "page"]
 
 LISTS = (
     "engines/transactionrecord",

@@ -13,16 +13,14 @@ from engines.dead_letters import bulk
 from engines.models import BulkOperation
 from ergon_site.access.models import AuditEntry
 from providers.models import Gate
+from tests.browser.looks import fits
 from tests.console import records
 from tests.console.test_attention import break_down
-from tests.console.test_browser import chromium, context, contexts, fits, inside, page
 from tests.durable_transactions import consumer, wait_until_started
 from tests.factories import make_pipeline
 from tests.processes import Site, eventually
 
 pytestmark = pytest.mark.postgresql
-
-__all__ = ["chromium", "context", "contexts", "inside", "page"]
 
 
 def act(page: Page, button: str, confirm: str, reason: str) -> None:

@@ -9,14 +9,12 @@ from ergon_site.access.database.clock import database_time
 from ergon_site.access.models import AuditEntry
 from providers import ProviderConnectionError, RetryPolicy, calls
 from providers.models import Gate
-from tests.console.test_browser import chromium, context, contexts, everywhere, fits, inside, page
+from tests.browser.looks import everywhere, fits
 from tests.console.test_providers_pages import sent_away
 from tests.providers.scripted_providers import TENANT, WHO, scripted
 
 # The browser sees pages, not databases: the other console tests run on both.
 pytestmark = pytest.mark.once
-
-__all__ = ["chromium", "context", "contexts", "inside", "page"]
 
 
 @everywhere

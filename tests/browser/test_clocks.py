@@ -15,13 +15,10 @@ from ergon_site.access.database import clock
 from ergon_site.access.database.clock import database_time
 from ergon_site.access.models import AcknowledgedItem
 from providers.models import Gate
-from tests.console.test_browser import chromium, context, contexts, inside, page
 from tests.factories import make_pipeline
 from tests.processes import LIMIT, Site, serve, wrong_clock
 
 pytestmark = pytest.mark.postgresql
-
-__all__ = ["chromium", "context", "contexts", "inside", "page"]
 
 LIST = "/admin/engines/transactionrecord/"
 WRONG = timedelta(minutes=10)

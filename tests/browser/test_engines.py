@@ -7,12 +7,10 @@ from engines import pipelines, policies
 from engines.models import Pipeline
 from engines.pipelines import Plan
 from ergon_site.access.models import AuditEntry
-from tests.console.test_browser import chromium, context, contexts, everywhere, fits, inside, page
+from tests.browser.looks import everywhere, fits
 
 # The browser sees pages, not databases: the other console tests run on both.
 pytestmark = pytest.mark.once
-
-__all__ = ["chromium", "context", "contexts", "inside", "page"]
 
 
 @everywhere

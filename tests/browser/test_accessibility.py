@@ -13,12 +13,9 @@ from ergon_site.access.models import AuditEntry
 from facts.models import Boundary
 from providers.models import Gate
 from tests.console import scene
-from tests.console.test_browser import chromium, context, contexts, inside, page
 
 # The browser sees pages, not databases: the other console tests run on both.
 pytestmark = pytest.mark.once
-
-__all__ = ["chromium", "context", "contexts", "inside", "page"]
 
 LISTS = (
     *("engines/transactionrecord", "engines/deadlettergroup", "engines/pipeline", "engines/worker", "engines/executor"),

@@ -7,13 +7,11 @@ from playwright.sync_api import Page, expect
 from ergon_site.access.models import AuditEntry
 from facts import ledger, provisioning
 from facts.models import Boundary
-from tests.console.test_browser import chromium, context, contexts, everywhere, fits, inside, page
+from tests.browser.looks import everywhere, fits
 from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 
 # The browser sees pages, not databases: the other console tests run on both.
 pytestmark = pytest.mark.once
-
-__all__ = ["chromium", "context", "contexts", "inside", "page"]
 
 
 @everywhere

@@ -4,13 +4,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console import records
-from tests.console.test_browser import chromium, context, contexts, inside, page
 from tests.factories import make_pipeline
 
 # The browser sees pages, not databases: the other console tests run on both.
 pytestmark = pytest.mark.once
-
-__all__ = ["chromium", "context", "contexts", "inside", "page"]
 
 
 LONG = f"invoice-2026-11-17T10:00:00Z-{'ab12' * 30}-end"

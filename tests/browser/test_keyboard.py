@@ -10,15 +10,13 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from engines import pipelines, transactions
 from engines.models import Pipeline
 from engines.pipelines import Plan
+from tests.browser.looks import everywhere, fits
 from tests.console import records
-from tests.console.test_browser import chromium, context, contexts, everywhere, fits, inside, page
 from tests.factories import make_pipeline
 from tests.processes import Site
 
 # The browser sees pages, not databases: the other console tests run on both.
 pytestmark = pytest.mark.once
-
-__all__ = ["chromium", "context", "contexts", "inside", "page"]
 
 TABS = 12
 IS_IN_DIALOG = "dialog => dialog.contains(document.activeElement) || document.activeElement === document.body"

@@ -10,13 +10,11 @@ from playwright.sync_api import Page, expect
 from engines import pipelines
 from engines.models import Durations, Pipeline, WaitingSample
 from engines.reads.depth import ALL_PIPELINES
-from tests.console.test_browser import chromium, context, contexts, everywhere, fits, inside, page
+from tests.browser.looks import everywhere, fits
 from tests.factories import ThroughputFactory, WaitingSampleFactory, make_pipeline
 
 # The browser sees pages, not databases: the other console tests run on both.
 pytestmark = pytest.mark.once
-
-__all__ = ["chromium", "context", "contexts", "inside", "page"]
 
 REFRESH = """async () => {
   const part = document.querySelector("[data-live]");

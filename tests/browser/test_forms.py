@@ -6,14 +6,12 @@ from playwright.sync_api import Page, expect
 from engines import policies, transactions
 from engines.models import Attempt, DeadLetter, Pipeline, PolicyRehearsal
 from ergon_site.access.database.clock import database_time
-from tests.console.test_browser import chromium, context, contexts, fits, inside, page
+from tests.browser.looks import fits
 from tests.durable_transactions import consumer, make_policy, submit, wait_until_started
 from tests.factories import make_pipeline
 from tests.processes import LIMIT, eventually
 
 pytestmark = pytest.mark.postgresql
-
-__all__ = ["chromium", "context", "contexts", "inside", "page"]
 
 QUICK = {
     "loop": {"concurrency": {"value": 4}, "batch": {"size": 20}, "empty_queue": {"backoff": 0.05, "backoff_cap": 0.2}},

@@ -11,14 +11,12 @@ from playwright.sync_api import Page, Request, Response, expect
 from engines import transactions
 from engines.core.states import AttemptOutcome
 from engines.models import Attempt, TransactionRecord
-from tests.console.test_browser import chromium, context, contexts, fits, inside, page
+from tests.browser.looks import fits
 from tests.factories import make_pipeline
 from tests.processes import eventually
 
 # The browser sees pages, not databases: the other console tests run on both.
 pytestmark = pytest.mark.once
-
-__all__ = ["chromium", "context", "contexts", "inside", "page"]
 
 LIST = "/admin/engines/transactionrecord/"
 FIVE_SECONDS = 5000
