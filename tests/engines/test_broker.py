@@ -12,13 +12,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import kombu
+import psutil
 import pytest
 import redis
 
@@ -511,6 +512,70 @@ def test_a_full_redis_takes_what_makes_room(queue: str, hire: Callable[[], Broke
             assert all(working.acknowledge(one, Success(None)) for one in again)
         finally:
             client.config_set("maxmemory", 0)
+
+
+@contextmanager
+def nothing_more_taken(url: str) -> Iterator[None]:
+    """The memory of a broker is used up, for publishing."""
+    if url.startswith("redis"):
+        with closing(redis.Redis.from_url(url)) as client:
+            client.config_set("maxmemory", 1)
+            yield
+            client.config_set("maxmemory", 0)
+        return
+    set_memory_of_rabbitmq("0")
+    yield
+    set_memory_of_rabbitmq("0.4")
+
+
+def set_memory_of_rabbitmq(part: str) -> None:
+    """Tell the RabbitMQ of these tests how much of the machine's memory it may use."""
+    home = Path(os.environ["ERGON_DATA_DIR"]) / "rabbitmq"
+    (mapper,) = (
+        one.cmdline()[one.cmdline().index("-port") + 1]
+        for one in psutil.Process().children(recursive=True)
+        if one.name() == "epmd"
+    )
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "ERL_EPMD_PORT": mapper, "LANG": "C.UTF-8"}
+    command = ["/usr/lib/rabbitmq/bin/rabbitmqctl", "-n", "ergon@localhost", "set_vm_memory_high_watermark", part]
+    subprocess.run(command, env=environment, check=True, capture_output=True, timeout=LIMIT)
+
+
+def test_what_a_full_broker_does_not_take_holds_up_no_outcome(url: str, connect: Connect) -> None:
+    connector = connect(patience=LIMIT)
+    connector.dispatch_transactions(numbered(2))
+    first, second = connector.fetch_transactions(2)
+    with ThreadPoolExecutor() as pool:
+        with nothing_more_taken(url):
+            publishing = pool.submit(connector.dispatch_transactions, [Transaction("new", None)])
+            with pytest.raises(TimeoutError):
+                publishing.result(1)
+            assert connector.acknowledge(first, Success(None))
+            connector.flush()
+            assert not publishing.done()
+        assert publishing.result(LIMIT) == 1
+    assert connector.acknowledge(second, Success(None)), "nothing that it held was lost meanwhile"
+    assert {one.id for one in connector.fetch_transactions(5)} == {"new"}
+
+
+def test_on_redis_what_is_published_while_the_connection_breaks_is_published_on_the_next(
+    queue: str, hire: Callable[[], BrokerConnector]
+) -> None:
+    url = os.environ["CELERY_BROKER_URL"]
+    with (
+        closing(redis.Redis.from_url(url)) as client,
+        relay_to(url) as relay,
+        closing(BrokerConnector(relay.address, queue)) as connector,
+        ThreadPoolExecutor() as pool,
+    ):
+        connector.dispatch_transactions([Transaction("first", None)])
+        relay.silence_answers_to(b"LPUSH")
+        publishing = pool.submit(connector.dispatch_transactions, [Transaction("second", None)])
+        eventually(lambda: client.llen(queue) == 2, "it is with the broker, which cannot say so")
+        relay.cut()
+        relay.resume()
+        assert publishing.result(LIMIT) == 1
+    assert {one.id for one in hire().fetch_transactions(5)} == {"first", "second"}
 
 
 def test_on_redis_what_is_given_back_overtakes_nothing_more_urgent(

@@ -1,4 +1,4 @@
-"""The connector: any thread and any event loop may use it, one thread of its own does the work."""
+"""The connector: any thread and any event loop may use it; a thread of its own takes and settles, another publishes."""
 
 import asyncio
 import threading
@@ -74,9 +74,12 @@ class BrokerConnector(Connector):
             raise ValueError(msg)
         self._queue, self._prefetch, self._wait = queue, prefetch, wait
         self.on_dead = on_dead
-        line = _line(url, queue, dead_letter_queue or f"{queue}.dead", lease)
+        dead = dead_letter_queue or f"{queue}.dead"
+        line = _line(url, queue, dead, lease)
         line.on_lost = self._tell_of_the_lost
         self._owner = Owner(line, patience=patience)
+        # A broker that is full reads nothing more from a connection that publishes, not even outcomes.
+        self._publisher = Owner(_line(url, queue, dead, lease), patience=patience)
         self._in_hand: dict[Delivery, Transaction] = {}
         self._on_lost: OnLost | None = None
         self._fetching = threading.Lock()
@@ -84,7 +87,7 @@ class BrokerConnector(Connector):
 
     def wait_out_outages(self) -> None:
         """Wait for a broker that is away until somebody wants an end; a fetch comes back empty meanwhile."""
-        self._owner.patience = None
+        self._owner.patience = self._publisher.patience = None
 
     def fetch_transactions(self, batch_size: int, **_extra: Any) -> list[Transaction]:
         """The next ones. Messages that are no transactions become dead letters, and do not make a batch empty."""
@@ -115,10 +118,10 @@ class BrokerConnector(Connector):
         messages = deque((transaction.id, transaction.to_json()) for transaction in transactions)
         left = current_attempt().remaining
         bound = None if left is None else max(0.0, left - IN_TIME)
-        shorter = min((one for one in (bound, self._owner.patience) if one is not None), default=None)
-        asked = self._owner.ask(lambda line: line.publish(messages), patience=shorter)
+        shorter = min((one for one in (bound, self._publisher.patience) if one is not None), default=None)
+        asked = self._publisher.ask(lambda line: line.publish(messages), patience=shorter)
         try:
-            self._owner.answer(asked, limit=bound)
+            self._publisher.answer(asked, limit=bound)
         except UnreachableError:
             asked.cancel()  # if it has not begun, it is not to happen later
             raise
@@ -160,10 +163,13 @@ class BrokerConnector(Connector):
 
     def give_up(self) -> None:
         self._owner.give_up()
+        self._publisher.give_up()
 
     def close(self) -> None:
         """Give back what is in hand and leave."""
+        self._publisher.give_up()
         self._owner.close()
+        self._publisher.close()
 
     async def begin_async(self, transaction: Transaction) -> bool:
         may_start = self._owner.may_start_at_once(delivery_of(transaction))

@@ -18,6 +18,7 @@ import redis
 import structlog
 import uuid_utils
 from kombu import Connection, Producer
+from kombu.exceptions import BatchPublishError
 
 from engines.connectors.broker.lines import CONNECT_LIMIT, SILENCE_LIMIT
 from engines.connectors.broker.messages import Delivery, Tag
@@ -280,9 +281,12 @@ class RedisLine:
         producer = Producer(self._channel(), routing_key=self._queue)
         described = {"content_type": "application/json", "content_encoding": "utf-8", "delivery_mode": PERSISTENT}
         while burst := list(islice(messages, ROUND_TRIP)):
-            with producer.batch(max_size=ROUND_TRIP):
-                for uid, text in burst:
-                    producer.publish(text, message_id=uid, **described)
+            try:
+                with producer.batch(max_size=ROUND_TRIP):
+                    for uid, text in burst:
+                        producer.publish(text, message_id=uid, **described)
+            except BatchPublishError as error:
+                raise error.__cause__ or error from None  # what it was that failed says whether to try again
             for _ in burst:
                 messages.popleft()
 
