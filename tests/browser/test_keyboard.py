@@ -41,6 +41,16 @@ def tab_to(page: Page, wanted: Locator) -> None:
     expect(wanted).to_be_focused()
 
 
+def keep_the_focus(page: Page, dialog: Locator, opener: Locator) -> None:
+    """A dialog has the focus until Escape gives it back to what opened it."""
+    for _ in range(TABS):
+        page.keyboard.press("Tab")
+        assert dialog.evaluate(IS_IN_DIALOG)
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    expect(opener).to_be_focused()
+
+
 def pipeline_page() -> str:
     pipeline = pipelines.create("invoices", Plan(task="invoices.import"), by="tests")
     return f"/admin/engines/pipeline/{pipeline.pk}/change/"
@@ -56,12 +66,7 @@ def test_a_dialog_takes_the_focus_keeps_it_and_gives_it_back(inside: Page) -> No
     expect(dialog).to_be_visible()
     expect(dialog.get_by_label("Reason")).to_be_focused()
     assert fits(inside)
-    for _ in range(TABS):
-        inside.keyboard.press("Tab")
-        assert dialog.evaluate(IS_IN_DIALOG)
-    inside.keyboard.press("Escape")
-    expect(dialog).to_be_hidden()
-    expect(opener).to_be_focused()
+    keep_the_focus(inside, dialog, opener)
     inside.keyboard.press("Enter")
     expect(dialog.get_by_label("Reason")).to_be_focused()
     tab_to(inside, dialog.get_by_role("button", name="Go back"))
@@ -144,12 +149,7 @@ def test_filters_are_opened_chosen_and_closed_by_keyboard(inside: Page) -> None:
     expect(dialog).to_be_visible()
     assert fits(inside)
     expect(dialog.locator(":focus")).to_have_count(1)
-    for _ in range(TABS):
-        inside.keyboard.press("Tab")
-        assert dialog.evaluate(IS_IN_DIALOG)
-    inside.keyboard.press("Escape")
-    expect(dialog).to_be_hidden()
-    expect(opener).to_be_focused()
+    keep_the_focus(inside, dialog, opener)
     inside.keyboard.press("Enter")
     tab_to(inside, dialog.get_by_label("State"))
     inside.keyboard.type("failed")

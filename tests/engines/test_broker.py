@@ -520,12 +520,16 @@ def nothing_more_taken(url: str) -> Iterator[None]:
     if url.startswith("redis"):
         with closing(redis.Redis.from_url(url)) as client:
             client.config_set("maxmemory", 1)
-            yield
-            client.config_set("maxmemory", 0)
+            try:
+                yield
+            finally:
+                client.config_set("maxmemory", 0)
         return
     set_memory_of_rabbitmq("0")
-    yield
-    set_memory_of_rabbitmq("0.4")
+    try:
+        yield
+    finally:
+        set_memory_of_rabbitmq("0.4")
 
 
 def set_memory_of_rabbitmq(part: str) -> None:
@@ -541,12 +545,14 @@ def set_memory_of_rabbitmq(part: str) -> None:
     subprocess.run(command, env=environment, check=True, capture_output=True, timeout=LIMIT)
 
 
-def test_what_a_full_broker_does_not_take_holds_up_no_outcome(url: str, connect: Connect) -> None:
-    connector = connect(patience=LIMIT)
-    connector.dispatch_transactions(numbered(2))
-    first, second = connector.fetch_transactions(2)
-    with ThreadPoolExecutor() as pool:
-        with nothing_more_taken(url):
+def test_what_a_full_broker_does_not_take_holds_up_no_outcome(broker: Restartable, queue: str) -> None:
+    with (
+        closing(BrokerConnector(broker.address, queue, patience=LIMIT)) as connector,
+        ThreadPoolExecutor() as pool,
+    ):
+        connector.dispatch_transactions(numbered(2))
+        first, second = connector.fetch_transactions(2)
+        with nothing_more_taken(broker.address):
             publishing = pool.submit(connector.dispatch_transactions, [Transaction("new", None)])
             with pytest.raises(TimeoutError):
                 publishing.result(1)
@@ -554,8 +560,8 @@ def test_what_a_full_broker_does_not_take_holds_up_no_outcome(url: str, connect:
             connector.flush()
             assert not publishing.done()
         assert publishing.result(LIMIT) == 1
-    assert connector.acknowledge(second, Success(None)), "nothing that it held was lost meanwhile"
-    assert {one.id for one in connector.fetch_transactions(5)} == {"new"}
+        assert connector.acknowledge(second, Success(None)), "nothing that it held was lost meanwhile"
+        assert {one.id for one in connector.fetch_transactions(5)} == {"new"}
 
 
 def test_on_redis_what_is_published_while_the_connection_breaks_is_published_on_the_next(
