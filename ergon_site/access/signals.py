@@ -1,7 +1,7 @@
 """What signal handlers may do: they interrupt the main thread wherever it is.
 
 That may be while it holds the lock of an event on which it is about to wait, and a handler that sets this event would
-wait for ever. Putting something into a `SimpleQueue` waits for no lock, nor does releasing one.
+wait for ever. Putting something into a `SimpleQueue` waits for no lock, and releasing a lock waits for none.
 """
 
 from collections.abc import Callable

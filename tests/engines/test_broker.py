@@ -437,9 +437,9 @@ def test_on_redis_what_hangs_at_every_attempt_is_poison_and_not_given_back_for_e
     assert len(dead_messages(url, queue)) == 1
 
 
-def test_on_redis_a_fetch_whose_answer_was_lost_is_given_the_same_again(
-    queue: str, hire: Callable[[], BrokerConnector]
-) -> None:
+@contextmanager
+def relayed(queue: str) -> Iterator[tuple[BrokerConnector, "redis.Redis", Callable[..., Any]]]:
+    """A connector, its Redis, and what makes a call of which the answer is lost once Redis has done it."""
     url = os.environ["CELERY_BROKER_URL"]
     with (
         closing(redis.Redis.from_url(url)) as client,
@@ -447,14 +447,25 @@ def test_on_redis_a_fetch_whose_answer_was_lost_is_given_the_same_again(
         closing(BrokerConnector(relay.address, queue, lease=10 * LIMIT)) as connector,
         ThreadPoolExecutor() as pool,
     ):
+
+        def lose_answer(to: bytes, is_done: Callable[[], bool], call: Callable[..., Any], *arguments: Any) -> Any:
+            relay.silence_answers_to(to)
+            asked = pool.submit(call, *arguments)
+            eventually(is_done, "it is done, of which nobody is told")
+            relay.cut()
+            relay.resume()
+            return asked.result(LIMIT)
+
+        yield connector, client, lose_answer
+
+
+def test_on_redis_a_fetch_whose_answer_was_lost_is_given_the_same_again(
+    queue: str, hire: Callable[[], BrokerConnector]
+) -> None:
+    with relayed(queue) as (connector, client, lose_answer):
         assert connector.count() == 0
         hire().dispatch_transactions(numbered(3))
-        relay.silence_answers_to(b"RPOP")
-        fetched = pool.submit(connector.fetch_transactions, 3)
-        eventually(lambda: client.hlen(f"ergon:held:{queue}") == 3, "they are given")
-        relay.cut()
-        relay.resume()
-        taken = fetched.result(LIMIT)
+        taken = lose_answer(b"RPOP", lambda: client.hlen(f"ergon:held:{queue}") == 3, connector.fetch_transactions, 3)
         assert ([one.id for one in taken], connector.count()) == (["0", "1", "2"], 0)
         assert all(connector.acknowledge(one, Success(None)) for one in taken)
         assert client.exists(f"ergon:held:{queue}", f"ergon:returns:{queue}") == 0
@@ -472,24 +483,13 @@ def test_on_redis_a_fetch_whose_answer_was_lost_is_given_the_same_again(
 def test_on_redis_an_outcome_whose_answer_was_lost_counts_as_what_it_is(
     act: Callable[[BrokerConnector, Any], bool], queue: str, hire: Callable[[], BrokerConnector]
 ) -> None:
-    url = os.environ["CELERY_BROKER_URL"]
     hire().dispatch_transactions(numbered(1))
-    with (
-        closing(redis.Redis.from_url(url)) as client,
-        relay_to(url) as relay,
-        closing(BrokerConnector(relay.address, queue, lease=10 * LIMIT)) as connector,
-        ThreadPoolExecutor() as pool,
-    ):
+    with relayed(queue) as (connector, client, lose_answer):
         taken = connector.fetch_transactions(1)
-        relay.silence_answers_to(b"remember()")
-        done = pool.submit(act, connector, taken)
-        eventually(lambda: client.hlen(f"ergon:held:{queue}") == 0, "it is done")
-        relay.cut()
-        relay.resume()
-        assert done.result(LIMIT)
+        assert lose_answer(b"remember()", lambda: client.hlen(f"ergon:held:{queue}") == 0, act, connector, taken)
         assert client.llen(f"{queue}.dead") + client.llen(queue) <= 1
         assert not connector.acknowledge(taken[0], Success(None)), "it counts once"
-    dead_messages(url, queue)
+    dead_messages(os.environ["CELERY_BROKER_URL"], queue)
 
 
 def test_a_full_redis_takes_what_makes_room(queue: str, hire: Callable[[], BrokerConnector]) -> None:
@@ -567,20 +567,17 @@ def test_what_a_full_broker_does_not_take_holds_up_no_outcome(broker: Restartabl
 def test_on_redis_what_is_published_while_the_connection_breaks_is_published_on_the_next(
     queue: str, hire: Callable[[], BrokerConnector]
 ) -> None:
-    url = os.environ["CELERY_BROKER_URL"]
-    with (
-        closing(redis.Redis.from_url(url)) as client,
-        relay_to(url) as relay,
-        closing(BrokerConnector(relay.address, queue)) as connector,
-        ThreadPoolExecutor() as pool,
-    ):
+    with relayed(queue) as (connector, client, lose_answer):
         connector.dispatch_transactions([Transaction("first", None)])
-        relay.silence_answers_to(b"LPUSH")
-        publishing = pool.submit(connector.dispatch_transactions, [Transaction("second", None)])
-        eventually(lambda: client.llen(queue) == 2, "it is with the broker, which cannot say so")
-        relay.cut()
-        relay.resume()
-        assert publishing.result(LIMIT) == 1
+        assert (
+            lose_answer(
+                b"LPUSH",
+                lambda: client.llen(queue) == 2,
+                connector.dispatch_transactions,
+                [Transaction("second", None)],
+            )
+            == 1
+        )
     assert {one.id for one in hire().fetch_transactions(5)} == {"first", "second"}
 
 
