@@ -21,7 +21,7 @@ from typing import IO, Any
 import pytest
 from hypothesis import find, strategies
 
-from tests import handout, servers
+from tests import handout, servers, warm
 
 CORE = ("tests/core", "--cov", "--cov-report=term-missing:skip-covered", "--cov-fail-under=100")
 # As many as keep two cores busy.
@@ -38,7 +38,7 @@ class Pass:
     """A part of the suite that runs, and what it says."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[Any]
     said: IO[bytes]
 
     def follow(self) -> int:
@@ -58,7 +58,7 @@ class Template:
     """A folder with a database that is being migrated."""
 
     folder: Path
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[Any]
 
     def made(self) -> Path:
         """Wait until its database is migrated."""
@@ -70,7 +70,7 @@ class Template:
 def main(arguments: Sequence[str]) -> int:
     """Run every pass, with these arguments for each but the core's: its coverage is of all its tests."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TOLD_TO_END))
-    with ExitStack() as stack:
+    with servers.stack, ExitStack() as stack:
         folders = {kind: Path(stack.enter_context(tempfile.TemporaryDirectory())) for kind in PASSES}
         passes = _start(stack, folders, arguments)
         codes = {one.name: one.follow() for one in (passes if SHARED & set(os.environ) else list(passes))}
@@ -87,10 +87,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _start(stack: ExitStack, folders: Mapping[str, Path], arguments: Sequence[str]) -> Iterator[Pass]:
-    is_shared = bool(SHARED & set(os.environ))
-    templates = {} if is_shared else {kind: stack.enter_context(_migrating(kind)) for kind in folders}
     _remember_characters()
     yield stack.enter_context(_running("core", CORE))
+    is_shared = bool(SHARED & set(os.environ))
+    templates = {} if is_shared else {kind: stack.enter_context(_migrating(kind)) for kind in folders}
     for kind, folder in folders.items():
         chosen = [f"--database={kind}", f"--handout={folder}", "--ignore=tests/core", *arguments]
         if kind in templates:
@@ -107,8 +107,7 @@ def _remember_characters() -> None:
 @contextmanager
 def _migrating(kind: str) -> Iterator[Template]:
     with servers.data_folder() as folder:
-        command = [sys.executable, "-m", "tests.template", kind, str(folder)]
-        with subprocess.Popen(command, env=_environment()) as process:
+        with warm.start_module("tests.template", [kind, str(folder)], _environment()) as process:
             try:
                 yield Template(folder, process)
             finally:
@@ -117,10 +116,10 @@ def _migrating(kind: str) -> Iterator[Template]:
 
 @contextmanager
 def _running(name: str, arguments: Sequence[str]) -> Iterator[Pass]:
-    command = [sys.executable, "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}", *_colour(), *arguments]
+    options = ["-o", f"cache_dir=.pytest_cache/{name}", *_colour(), *arguments]
     with tempfile.NamedTemporaryFile(prefix="ergon-pass-") as said:
-        output: dict[str, Any] = {"stdout": said, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
-        with Path(said.name).open("rb") as reading, subprocess.Popen(command, env=_environment(), **output) as process:
+        pipes: dict[str, Any] = {"stdout": said, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
+        with Path(said.name).open("rb") as reading, _pytest(name, options, **pipes) as process:
             try:
                 yield Pass(name, process, reading)
             except KeyboardInterrupt:  # which it has heard, too: the terminal tells all
@@ -128,6 +127,13 @@ def _running(name: str, arguments: Sequence[str]) -> Iterator[Pass]:
                 raise
             finally:
                 _end(process)
+
+
+def _pytest(name: str, options: Sequence[str], **pipes: Any) -> "subprocess.Popen[Any]":
+    """Forked from a process that has Ergon loaded; but what is covered by the core's tests is told from its loading on."""
+    if name == "core":
+        return subprocess.Popen([sys.executable, "-m", "pytest", *options], env=_environment(), **pipes)
+    return warm.start_module("tests.one_pass", options, _environment(), **pipes)
 
 
 def _environment() -> dict[str, str]:
@@ -139,12 +145,12 @@ def _colour() -> list[str]:
     return ["--color=yes"] if sys.stdout.isatty() else []
 
 
-def _wait_for(process: subprocess.Popen[bytes]) -> None:
+def _wait_for(process: subprocess.Popen[Any]) -> None:
     with suppress(subprocess.TimeoutExpired):
         process.wait(PATIENCE)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[Any]) -> None:
     """Interrupted, it puts its servers and folders away; but one that hangs must not hold up the others."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)

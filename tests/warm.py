@@ -43,6 +43,11 @@ LOADED = (
 OF_THE_ENVIRONMENT = ("ERGON_", "CELERY_", "OTLP_", "SECRET_KEY", "STORAGES")
 KEPT = {"DATABASE_URL", "ERGON_DATA_DIR"}
 LONGEST_ORDER = 1 << 20
+# To a process that is loaded already, for the run that was forked from it.
+LINE = "TESTS_LINE"
+_given = os.environ.pop(LINE, "")
+# Where a process that is forked looks for modules, and last where this one is.
+_path: list[str] = []
 _LIBC = ctypes.CDLL(None)
 _TAKE_IN_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
 
@@ -131,6 +136,8 @@ LOADING = f"import os, sys; sys.path[0] = os.getcwd(); sys.path.append('{ROOT}')
 @cache
 def _line(loaded: Loaded) -> socket.socket:
     """To the process that is forked; it ends when the run does."""
+    if _given and loaded == ERGON:
+        return stack.enter_context(socket.socket(fileno=int(_given)))
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     # Not what the test that is the first to start something has set.
     kept = {name: value for name, value in os.environ.items() if name in KEPT or not name.startswith(OURS)}
@@ -157,13 +164,27 @@ def _taking_in_orphans() -> Iterator[None]:
 
 
 def main() -> None:
+    _path[:] = sys.path
     _load()
     gc.collect()
     gc.freeze()  # a command need not look through, and so copy, what stays the same
-    with socket.socket(fileno=int(sys.argv[1])) as line:
+    _serve(socket.socket(fileno=int(sys.argv[1])))
+
+
+def leave_copy() -> None:
+    """Leave a copy of this process, in which Ergon is loaded and nothing else, to be forked for commands."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if not os.fork():
+        ours.close()
+        _serve(theirs)
+    theirs.close()
+    os.environ[LINE] = str(ours.detach())
+
+
+def _serve(line: socket.socket) -> NoReturn:
+    with line:
         order = _wait_for_orders(line)
-    if order:
-        _end(_run(order.argv))
+    _end(_run(order.argv) if order else None)
 
 
 def _run(argv: list[str]) -> Any:
@@ -217,7 +238,8 @@ def _is_ours() -> bool:
 
 def _forget_settings() -> None:
     """Whoever asks for them next reads them, and sets up the database and the logs by them."""
-    for name in {OUR_SETTINGS, os.environ["DJANGO_SETTINGS_MODULE"]}:  # which may have begun with ours
+    # Those of a project may have begun with ours.
+    for name in {OUR_SETTINGS, os.environ.get("DJANGO_SETTINGS_MODULE", OUR_SETTINGS)}:
         sys.modules.pop(name, None)
     import_module("django.conf").settings._wrapped = empty
     connections = import_module("django.db").connections
@@ -265,5 +287,5 @@ def _take_over(pipes: Sequence[int], order: Order) -> None:
     _forget_settings()
     os.environ.clear()
     os.environ.update(order.env)
-    sys.path.remove(str(ROOT))
-    sys.path[1:1] = filter(None, order.env.get("PYTHONPATH", "").split(os.pathsep))
+    folder, *others, _ = _path
+    sys.path[:] = [folder, *filter(None, order.env.get("PYTHONPATH", "").split(os.pathsep)), *others]
