@@ -1,4 +1,4 @@
-"""`python -m tests.one_pass ARGUMENTS`: pytest in a process that was forked, with Ergon loaded, for one pass of a run."""
+"""`python -m tests.one_pass ARGUMENTS`: pytest for one pass of a run, in a process that has Ergon loaded."""
 
 import sys
 

@@ -106,12 +106,14 @@ def _remember_characters() -> None:
 
 @contextmanager
 def _migrating(kind: str) -> Iterator[Template]:
-    with servers.data_folder() as folder:
-        with warm.start_module("tests.template", [kind, str(folder)], _environment()) as process:
-            try:
-                yield Template(folder, process)
-            finally:
-                _end(process)
+    with (
+        servers.data_folder() as folder,
+        warm.start_module("tests.template", [kind, str(folder)], _environment()) as process,
+    ):
+        try:
+            yield Template(folder, process)
+        finally:
+            _end(process)
 
 
 @contextmanager
@@ -130,7 +132,7 @@ def _running(name: str, arguments: Sequence[str]) -> Iterator[Pass]:
 
 
 def _pytest(name: str, options: Sequence[str], **pipes: Any) -> "subprocess.Popen[Any]":
-    """Forked from a process that has Ergon loaded; but what is covered by the core's tests is told from its loading on."""
+    """Forked from a process that has Ergon loaded; but the core's coverage counts what runs as it is loaded."""
     if name == "core":
         return subprocess.Popen([sys.executable, "-m", "pytest", *options], env=_environment(), **pipes)
     return warm.start_module("tests.one_pass", options, _environment(), **pipes)

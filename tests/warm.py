@@ -3,7 +3,8 @@
 Most of a start goes into loading: Django, psycopg, Celery, Ergon itself. One process does that once and is forked for
 each command, which has its own environment and pipes and is a child of the tests. It reads Ergon's settings anew, as
 any command does first: nothing that is loaded has asked for them. A project of somebody else can be loaded in the
-same way, with its own settings. Tests of starting itself start an interpreter as people do.
+same way, with its own settings. Tests of starting itself start an interpreter as people do. The passes of a whole run
+are forked likewise, each with a copy of the loaded process for the commands of its tests.
 """
 
 import atexit
@@ -43,7 +44,7 @@ LOADED = (
 OF_THE_ENVIRONMENT = ("ERGON_", "CELERY_", "OTLP_", "SECRET_KEY", "STORAGES")
 KEPT = {"DATABASE_URL", "ERGON_DATA_DIR"}
 LONGEST_ORDER = 1 << 20
-# To a process that is loaded already, for the run that was forked from it.
+# To the copy of the loaded process, for the pass that left it.
 LINE = "TESTS_LINE"
 _given = os.environ.pop(LINE, "")
 # Where a process that is forked looks for modules, and last where this one is.
@@ -173,6 +174,8 @@ def main() -> None:
 
 def leave_copy() -> None:
     """Leave a copy of this process, in which Ergon is loaded and nothing else, to be forked for commands."""
+    if not _path:
+        return  # nothing is loaded: processes are started the long way here
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if not os.fork():
         ours.close()

@@ -57,6 +57,7 @@ class Listener:
 
 @pytest.fixture
 def listener() -> Iterator[Listener]:
+    eventually(lambda: postgresql.notifier._thread is None, "what the tests before have put off is told")
     listening = Listener()
     yield listening
     listening.close()
