@@ -1,6 +1,6 @@
 """`python -m tests.repeat [TIMES] [BUSY]`: the whole suite ten times in a row, the last five beside two busy loops.
 
-Ends with the first run that fails. Takes about an hour and a half on two cores.
+Ends with the first run that fails. Takes more than two hours on two cores.
 """
 
 import signal

@@ -17,8 +17,8 @@ class Migration(migrations.Migration):
                 ('pipeline_id', models.BigIntegerField()),
                 ('minute', models.DateTimeField()),
                 ('waiting', models.BigIntegerField()),
-                ('is_capped', models.BooleanField(default=False, help_text='More than were counted.')),
-                ('oldest_age', models.FloatField(help_text='Seconds for which the first one was due.', null=True)),
+                ('is_capped', models.BooleanField(default=False, help_text='Whether there were more than were counted.')),
+                ('oldest_age', models.FloatField(help_text='Seconds since the oldest one was due.', null=True)),
             ],
             options={
                 'indexes': [models.Index(fields=['minute'], name='engines_waiting_minute')],

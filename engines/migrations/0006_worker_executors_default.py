@@ -10,10 +10,6 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name="worker",
             name="executors",
-            field=models.JSONField(
-                db_default=models.Value([], models.JSONField()),
-                default=list,
-                help_text="What its executors do, told with each heartbeat.",
-            ),
+            field=models.JSONField(db_default=models.Value([], models.JSONField()), default=list, help_text='Status of its executors at the last heartbeat.'),
         ),
     ]

@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='artifact',
             name='is_whole',
-            field=models.BooleanField(db_default=True, default=True, help_text='No if the upload may have been broken off unseen.'),
+            field=models.BooleanField(db_default=True, default=True, help_text='False if the upload may have been interrupted.'),
         ),
         migrations.AddField(
             model_name='artifact',

@@ -13,21 +13,21 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='boundary',
             name='held_by',
-            field=models.CharField(help_text='The process that hands over.', max_length=150, null=True),
+            field=models.CharField(help_text='The process that forwards this boundary.', max_length=150, null=True),
         ),
         migrations.AddField(
             model_name='boundary',
             name='held_until',
-            field=models.DateTimeField(help_text='Then another process may.', null=True),
+            field=models.DateTimeField(help_text='When another process may take over.', null=True),
         ),
         migrations.AddField(
             model_name='consumer',
             name='held_by',
-            field=models.CharField(help_text="The pipeline's process that reads.", max_length=150, null=True),
+            field=models.CharField(help_text='The worker process that reads as this consumer.', max_length=150, null=True),
         ),
         migrations.AddField(
             model_name='consumer',
             name='held_until',
-            field=models.DateTimeField(help_text='Then another process may.', null=True),
+            field=models.DateTimeField(help_text='When another process may take over.', null=True),
         ),
     ]

@@ -13,6 +13,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='consumer',
             name='started',
-            field=models.JSONField(help_text='By offset: how often a fact was begun after a process had died over some, and did not end.', null=True),
+            field=models.JSONField(help_text='By offset: how often a fact was started without finishing after a process had died.', null=True),
         ),
     ]

@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='artifact',
             name='damage',
-            field=models.CharField(blank=True, choices=[('missing', 'missing'), ('corrupt', 'corrupt')], db_default='', default='', help_text='What is wrong with the bytes in the storage, when they were last read; empty if nothing is.', max_length=10),
+            field=models.CharField(blank=True, choices=[('missing', 'missing'), ('corrupt', 'corrupt')], db_default='', default='', help_text='What was wrong with the stored bytes when they were last read; empty if nothing.', max_length=10),
         ),
         migrations.AddField(
             model_name='artifact',

@@ -17,27 +17,27 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='boundary',
             name='alarm_last',
-            field=models.BigIntegerField(help_text='The last one.', null=True),
+            field=models.BigIntegerField(help_text='The last offset that the alarm names.', null=True),
         ),
         migrations.AddField(
             model_name='boundary',
             name='alarm_offset',
-            field=models.BigIntegerField(help_text='The first offset that the alarm is about, if any.', null=True),
+            field=models.BigIntegerField(help_text='The first offset that the alarm names, if any.', null=True),
         ),
         migrations.AddField(
             model_name='boundary',
             name='dedupe_days',
-            field=models.PositiveIntegerField(blank=True, help_text='Message ids are remembered for this long after truncation; empty means 30 days beyond keep_days.', null=True),
+            field=models.PositiveIntegerField(blank=True, help_text='Days that message ids are remembered after truncation; empty means 30 more than keep_days.', null=True),
         ),
         migrations.AddField(
             model_name='boundary',
             name='heard_at',
-            field=models.DateTimeField(help_text='When the peer last answered a whole handoff.', null=True),
+            field=models.DateTimeField(help_text='When the last handoff from the peer was completed.', null=True),
         ),
         migrations.AddField(
             model_name='boundary',
             name='removed_offset',
-            field=models.BigIntegerField(help_text='Facts below it have left the buffer; none if empty.', null=True),
+            field=models.BigIntegerField(help_text='Facts below this offset have been removed; empty if none.', null=True),
         ),
         migrations.AddField(
             model_name='boundary',

@@ -41,7 +41,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('number', models.PositiveIntegerField()),
                 ('body', models.JSONField()),
-                ('changes', models.JSONField(default=list, help_text='What differs from the version in force when it was written.')),
+                ('changes', models.JSONField(default=list, help_text='Changes from the version that was active before.')),
                 ('author', models.CharField(max_length=150)),
                 ('reason', models.TextField()),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
@@ -56,7 +56,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='providerexecutionmetric',
             name='policy_version',
-            field=models.PositiveIntegerField(blank=True, help_text='The version of the policy that it was made under; empty: as the class says.', null=True),
+            field=models.PositiveIntegerField(blank=True, help_text="The policy version of the call; empty if the provider's class sets the policy.", null=True),
         ),
         migrations.AddIndex(
             model_name='providerexecutionmetric',

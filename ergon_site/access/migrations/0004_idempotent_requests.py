@@ -17,8 +17,8 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('key', models.CharField(max_length=200)),
-                ('digest', models.CharField(help_text='SHA-256 of what was asked.', max_length=64)),
-                ('token', models.CharField(help_text='Whoever holds it may keep the answer.', max_length=32)),
+                ('digest', models.CharField(help_text='SHA-256 of the request.', max_length=64)),
+                ('token', models.CharField(help_text='Only its holder may store the answer.', max_length=32)),
                 ('started_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), db_index=True)),
                 ('status', models.PositiveSmallIntegerField(help_text='Empty while in flight.', null=True)),
                 ('answer', models.JSONField(null=True)),

@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='apiclient',
             name='certificate',
-            field=models.CharField(blank=True, help_text='Subject or fingerprint of its certificate, exactly as the proxy tells it. Empty: tokens only.', max_length=500, null=True, unique=True),
+            field=models.CharField(blank=True, help_text='Subject or fingerprint of its certificate, exactly as the proxy sends it. Empty: tokens only.', max_length=500, null=True, unique=True),
         ),
         migrations.AddField(
             model_name='apiclient',

@@ -13,9 +13,9 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name='FailedLogins',
             fields=[
-                ('key', models.CharField(help_text='SHA-256 of what is counted.', max_length=64, primary_key=True, serialize=False)),
+                ('key', models.CharField(help_text='SHA-256 of the account or address.', max_length=64, primary_key=True, serialize=False)),
                 ('attempts', models.PositiveIntegerField()),
-                ('ends_at', models.DateTimeField(db_index=True, help_text='Then they are forgotten.')),
+                ('ends_at', models.DateTimeField(db_index=True, help_text='When the failures are forgotten.')),
             ],
             options={
                 'verbose_name_plural': 'failed logins',
