@@ -156,18 +156,15 @@ def test_the_demo_lets_a_person_in_ends_at_ctrl_c_and_starts_again(folder: Path,
             shows(browser, "providers/gate/", "crawl_fetch", "open", "of 80")
             assert_the_shop_is_open(browser)
         assert_output_is_short(port, said)
-        assert_commands_reach_the_demo(port)
         press_ctrl_c(running)
     with demo(port, said) as running:
-        eventually(lambda: len(forwarders(running)) == 1, "it starts its processes")
-        forwarders(running)[0].kill()
+        eventually(lambda: "running, log in" in said.read_text(), "it starts its processes", MUCH)
+        assert_commands_reach_the_demo(port)
+        (forwarder,) = (one for one in psutil.Process(running.pid).children() if "forward" in one.cmdline())
+        forwarder.kill()
         assert running.wait(timeout=MUCH) != 0
     assert f"  forwarder  stopped (rc=-9), see var/demo/{port}/log/forwarder.log\n" in said.read_text()
     assert "Traceback" not in said.read_text()
-
-
-def forwarders(running: "subprocess.Popen[bytes]") -> list[psutil.Process]:
-    return [one for one in psutil.Process(running.pid).children() if "forward" in one.cmdline()]
 
 
 def first_link(browser: httpx.Client, pipeline: str) -> str:
