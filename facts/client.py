@@ -39,6 +39,10 @@ __all__ = [
 
 API = "/api/v1"
 CONNECT = 5.0
+# What a client asks for; of another encoding, or of several, a small answer could hold one without end.
+ENCODING = "gzip"
+# A boundary sends at most half of it.
+LONGEST_ANSWER = 64 * 1024 * 1024
 # No connection, an answer that breaks off or cannot be decoded; and what cannot even be asked.
 FAULTS = (httpx.RequestError, httpx.InvalidURL)
 
@@ -113,7 +117,9 @@ class _Client(Generic[H]):
             raise ProvisioningError(msg)
         base = url.rstrip("/").removesuffix(API) + API
         try:
-            self._http: H = http(base_url=base, headers={"Authorization": f"Bearer {token}"})
+            self._http: H = http(
+                base_url=base, headers={"Authorization": f"Bearer {token}", "Accept-Encoding": ENCODING}
+            )
         except httpx.InvalidURL as error:
             msg = f"{url!r} is not the address of a boundary: {error}"
             raise ProvisioningError(msg) from error
@@ -149,16 +155,13 @@ class BoundaryClient(_Client[httpx.Client]):
         """Download an artifact. Tried once: a download that breaks off is begun again by the caller."""
         path = f"/objects/{quote(bucket, safe='')}/{quote(key)}"
         ask = Ask("GET", path, headers={"Accept-Encoding": "identity"})
-        try:
+        with _answering():
             response = self._http.send(self._http.build_request(**_request(ask)), stream=True)
-            if response.status_code != HTTPStatus.OK:
-                response.read()
-        except FAULTS as error:
-            msg = f"the boundary does not answer: {_silence(error)}"
-            raise UnreachableError(msg) from error
         with closing(response):
             if response.status_code != HTTPStatus.OK:
-                rules.read(_answer(response), lambda _: None)
+                with _answering():
+                    refusal = _read(response)
+                rules.read(refusal, lambda _: None)
             yield Download(response)
 
     def close(self) -> None:
@@ -177,7 +180,8 @@ class BoundaryClient(_Client[httpx.Client]):
             case Pause(seconds):
                 return self._end_is_wanted.wait(seconds)
         try:
-            return _answer(self._http.request(content=step.content, **_request(step)))
+            with self._http.stream(content=step.content, **_request(step)) as response:
+                return _read(response)
         except FAULTS as error:
             raise _silence(error) from error
 
@@ -221,7 +225,11 @@ class AsyncBoundaryClient(_Client[httpx.AsyncClient]):
         is_plain = step.content is None or isinstance(step.content, bytes)
         content = step.content if is_plain else _chunks(step.content)
         try:
-            return _answer(await self._http.request(content=content, **_request(step)))
+            async with self._http.stream(content=content, **_request(step)) as response:
+                body = _Body(response)
+                async for chunk in response.aiter_bytes():
+                    body.take(chunk)
+                return body.answer()
         except FAULTS as error:
             raise _silence(error) from error
 
@@ -236,8 +244,41 @@ def _request(ask: Ask) -> dict[str, Any]:
     }
 
 
-def _answer(response: httpx.Response) -> Answer:
-    return Answer(response.status_code, response.content, response.headers.get("Retry-After"))
+class _Body:
+    """The body of an answer as it arrives: all of it, or an error."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response, self._parts, self._size = response, list[bytes](), 0
+        encoding = response.headers.get("Content-Encoding", ENCODING).lower()
+        if encoding not in {ENCODING, "identity"}:
+            msg = f"the answer has an encoding that was not asked for: {encoding[:50]}"
+            raise httpx.DecodingError(msg)
+
+    def take(self, chunk: bytes) -> None:
+        self._parts.append(chunk)
+        self._size += len(chunk)
+        if self._size > LONGEST_ANSWER:
+            msg = f"the answer is longer than {LONGEST_ANSWER:,} bytes"
+            raise httpx.DecodingError(msg)
+
+    def answer(self) -> Answer:
+        return Answer(self._response.status_code, b"".join(self._parts), self._response.headers.get("Retry-After"))
+
+
+def _read(response: httpx.Response) -> Answer:
+    body = _Body(response)
+    for chunk in response.iter_bytes():
+        body.take(chunk)
+    return body.answer()
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    try:
+        yield
+    except FAULTS as error:
+        msg = f"the boundary does not answer: {_silence(error)}"
+        raise UnreachableError(msg) from error
 
 
 def _silence(error: Exception) -> Exception:

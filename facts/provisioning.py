@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from django.db import transaction
 from django.db.models.functions import Now
 
 from ergon_site.access import audit
 from ergon_site.access.core.texts import is_storable
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from facts import retiring
 from facts.conf import settings
 from facts.core import gates, peers
@@ -51,7 +50,7 @@ def zone_names() -> list[str]:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def create_zone(name: str, *, by: str, reason: str = "") -> Zone:
     """Make a zone. The one that this deployment is may be there already, from the migrations."""
     _check_name("zone", name, LONGEST_ZONE)
@@ -72,7 +71,7 @@ def create_zone(name: str, *, by: str, reason: str = "") -> Zone:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def create_boundary(from_zone: str, to_zone: str, *, by: str, reason: str = "", **plan: Any) -> Boundary:
     """From one zone to another; with a source, it is pulled from there.
 
@@ -120,7 +119,7 @@ def _make_anew(boundary: Boundary, plan: dict[str, Any], *, by: str, reason: str
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def create_consumer(
     name: str, from_zone: str, to_zone: str, *, start: str | int = "earliest", by: str, reason: str = ""
 ) -> Consumer:
@@ -143,7 +142,7 @@ def create_consumer(
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def close_gate(from_zone: str, to_zone: str, *, by: str, reason: str) -> Boundary:
     """Hand nothing over until somebody opens it; both sides work on."""
     boundary = _lock_in_use(from_zone, to_zone)
@@ -152,7 +151,7 @@ def close_gate(from_zone: str, to_zone: str, *, by: str, reason: str) -> Boundar
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def open_gate(from_zone: str, to_zone: str, *, by: str, reason: str) -> Boundary:
     """Hand over again, and forget the alarm: somebody has looked."""
     boundary = _lock_in_use(from_zone, to_zone)
@@ -162,7 +161,7 @@ def open_gate(from_zone: str, to_zone: str, *, by: str, reason: str) -> Boundary
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def limit(from_zone: str, to_zone: str, allowance: Allowance, *, by: str, reason: str) -> Boundary:
     """The limits and retention of a boundary. Nothing is removed by this; what is too much stays."""
     limits = asdict(allowance)

@@ -3,13 +3,12 @@
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
 from ergon_site.access import audit
 from ergon_site.access.core.texts import is_storable
-from ergon_site.access.database.calls import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from facts.conf import settings
 from facts.core.errors import ProvisioningError, UnknownZoneError
 from facts.ledger import boundaries, reading
@@ -23,7 +22,7 @@ Row = TypeVar("Row", Zone, Boundary, Consumer)
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def retire_consumer(name: str, *, by: str, reason: str) -> Consumer:
     """Retire a consumer: it cannot read any more and holds back no truncation."""
     consumer: Any = _lock(reading.find_consumer(name))
@@ -40,7 +39,7 @@ def retire_consumer(name: str, *, by: str, reason: str) -> Consumer:
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def retire_boundary(from_zone: str, to_zone: str, *, by: str, reason: str) -> Boundary:
     """Nothing is appended to this boundary or handed over any more."""
     found = boundaries.find(from_zone, to_zone)
@@ -53,7 +52,7 @@ def retire_boundary(from_zone: str, to_zone: str, *, by: str, reason: str) -> Bo
 
 
 @retry_conflicts
-@transaction.atomic
+@short_transaction()
 def retire_zone(name: str, *, by: str, reason: str) -> Zone:
     """No boundary can be made from this zone or to it any more."""
     found = Zone.objects.filter(name=name).first() if is_storable(name) else None

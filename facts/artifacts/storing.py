@@ -149,7 +149,11 @@ def _record(upload: Artifact, incoming: Incoming) -> Put:
     artifact, is_new = Artifact.objects.get_or_create(bucket=upload.bucket, key=upload.key, defaults=told)
     if not is_new and (artifact.damage or not artifact.is_whole):
         artifact = Artifact.objects.select_for_update().get(pk=artifact.pk)
-        if artifact.damage and (artifact.digest, artifact.size) == (incoming.digest, incoming.size):
+        is_same = (artifact.digest, artifact.size) == (incoming.digest, incoming.size)
+        if is_same and upload.is_whole:
+            Artifact.objects.filter(pk=artifact.pk).update(is_whole=True)
+            artifact.is_whole = True
+        if artifact.damage and is_same:
             _replace(artifact, {"stored_as": upload.stored_as, "damage": "", "verified_at": None})
             log.warning("artifact_restored", artifact=str(artifact))
         elif is_new := _was_broken_off(artifact, upload):

@@ -112,7 +112,7 @@ def references_in(fact: Mapping[str, Any], *, is_stored: bool = False) -> tuple[
                 with suppress(InvalidFactError) if is_stored else nullcontext():
                     _check_reference(value, at)
                     found.append(Reference(value["bucket"], value["key"], value["digest"], int(value["size"]), at))
-        elif isinstance(value, list):
+        elif isinstance(value, list | tuple):
             values += ((f"{at}/{place}", part) for place, part in enumerate(value))
     return tuple(sorted(found, key=lambda one: one.at))
 

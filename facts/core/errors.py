@@ -2,6 +2,8 @@
 
 from typing import NoReturn
 
+from facts.core.texts import told
+
 
 class FactError(Exception):
     """The root of everything the boundary raises; `pointer` leads to the field at fault, if there is one."""
@@ -144,7 +146,7 @@ class AlarmError(FactError):
     code = "alarm"
 
     def __init__(self, message: str, pointer: str = "", *, offset: int | None = None, last: int | None = None) -> None:
-        super().__init__(message, pointer)
+        super().__init__(told(message), pointer)
         self.offset, self.last = offset, offset if last is None else last
 
 

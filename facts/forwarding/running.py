@@ -20,6 +20,7 @@ from facts.conf import settings
 from facts.core import gates
 from facts.core.errors import AlarmError, FactError
 from facts.core.gates import Gate
+from facts.core.texts import told
 from facts.forwarding.handoff import AT_ONCE, Handed, hand_over
 from facts.forwarding.sources import Source, source_of
 from facts.ledger import boundaries, gating, holding
@@ -207,7 +208,8 @@ class Forwarder:
         self.standing, self.reason = Standing.WORKING, ""
         self._tell("reopened", boundary=self.name)
 
-    def _fail(self, reason: str) -> float:
+    def _fail(self, error: str) -> float:
+        reason = told(error)
         self._close_source()
         telemetry.handoff_failures.add(1)
         failures = gating.note_failure(self._id, reason)

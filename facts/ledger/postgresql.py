@@ -9,6 +9,7 @@ import orjson
 from django.db import DatabaseError, IntegrityError, transaction
 
 from ergon_site.access.database import pooler
+from ergon_site.access.database.calls import END_IF_IDLE, forget_broken
 from facts.ledger.entries import Entry
 
 # From so many on to copy them is quicker, although it takes more round trips.
@@ -105,6 +106,7 @@ def copy(wrapper: Any, entries: Iterable[Entry]) -> int | None:
     except DatabaseError as error:
         if pooler.is_lost(error.__cause__):
             return None  # `append` tries again, with what has been made meanwhile
+        forget_broken(wrapper)
         raise
 
 
@@ -114,15 +116,17 @@ def _copy_all(wrapper: Any, entries: Iterable[Entry]) -> int | None:
     all_or_none = transaction.atomic(wrapper.alias) if is_inner else wrapper.connection.transaction()
     try:
         with wrapper.wrap_database_errors, all_or_none:
-            return _copy(wrapper, iter(entries))
+            return _copy(wrapper, iter(entries), is_ours=not is_inner and wrapper.autocommit)
     except (IntegrityError, UnfitError):
         return None
 
 
-def _copy(wrapper: Any, entries: Iterator[Entry]) -> int | None:
+def _copy(wrapper: Any, entries: Iterator[Entry], *, is_ours: bool) -> int | None:
     opening = next(entries, None)
     if opening is None:
         return None
+    if is_ours:
+        wrapper.connection.execute(END_IF_IDLE)
     held = _execute(wrapper, HOLD, {"from": opening.from_zone, "to": opening.to_zone}).fetchone()
     if held is None:
         raise UnfitError

@@ -4,12 +4,13 @@ import time
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django.db.models import QuerySet
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Func, IntegerField, QuerySet
 from django.db.models.functions import Now
+from django.db.models.sql.compiler import SQLCompiler
 
 from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from facts import telemetry
-from facts.canonical import size_of
 from facts.core.errors import (
     HistoryTruncatedError,
     OffsetOutOfRangeError,
@@ -26,6 +27,16 @@ MOST_BYTES = 32 * 1024 * 1024
 LONGEST_WAIT = 30.0
 # How often somebody who waits for facts looks for them.
 LOOK = 0.05
+
+
+class Octets(Func):
+    """The bytes of a text; `Length` counts characters."""
+
+    function = "OCTET_LENGTH"
+    output_field = IntegerField()
+
+    def as_sqlite(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **more: Any) -> Any:
+        return self.as_sql(compiler, connection, template="LENGTH(CAST(%(expressions)s AS BLOB))", **more)
 
 
 class Found(NamedTuple):
@@ -91,7 +102,7 @@ def confirm(name: str, offset: Any) -> int:
     if offset == consumer.cursor:
         return offset  # even if it has been removed since
     boundary = consumer.boundary
-    if not boundary.is_remote and offset < boundary.first_offset:
+    if offset < _removed_below(boundary):
         msg = f"facts before offset {boundary.first_offset:,} have been removed"
         raise HistoryTruncatedError(msg, "/offset")
     if offset > newest(boundary):
@@ -104,17 +115,28 @@ def confirm(name: str, offset: Any) -> int:
 
 def after(boundary: Boundary, cursor: int, limit: int) -> list[Found]:
     """The facts after an offset: of the forward buffer if they come from a peer, else of the store buffer."""
-    if not boundary.is_remote and cursor + 1 < boundary.first_offset:
+    if cursor + 1 < _removed_below(boundary):
         msg = f"facts before offset {boundary.first_offset:,} have been removed; the cursor is at {cursor:,}"
         raise HistoryTruncatedError(msg)
-    rows = readable(boundary).filter(offset__gt=cursor).order_by("offset").values_list("offset", "content")
-    facts, size = [Found(*row) for row in rows[: min(limit, MOST)]], 0
-    for index, fact in enumerate(facts):
-        size += size_of(fact.content)
-        # As many as fit into an answer, and at least one.
-        if size > MOST_BYTES and index:
-            return facts[:index]
-    return facts
+    rows: QuerySet[Any] = readable(boundary).filter(offset__gt=cursor).order_by("offset")
+    fitting = _fitting(rows, min(limit, MOST))
+    return [Found(*row) for row in rows.values_list("offset", "content")[:fitting]]
+
+
+def _fitting(rows: QuerySet[Any], limit: int) -> int:
+    """As many as fit into an answer, and at least one; they are not loaded for this."""
+    fitting = size = 0
+    for taken in rows.values_list(Octets("content"), flat=True)[:limit]:
+        size += taken
+        if size > MOST_BYTES and fitting:
+            break
+        fitting += 1
+    return fitting
+
+
+def _removed_below(boundary: Boundary) -> int:
+    """Facts before this offset have been removed. A buffer of a peer's facts may have begun later than at 0."""
+    return 0 if boundary.is_remote and boundary.removed_offset is None else boundary.first_offset
 
 
 def identity(boundary: Boundary, offset: int) -> Identity | None:

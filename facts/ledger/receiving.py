@@ -95,6 +95,8 @@ def _sort(boundary: Boundary, arrivals: Sequence[Arrival]) -> tuple[list[Arrival
     known = {message_id: digest for message_id, (_, digest) in remembering.known(boundary, ids).items()}
     known |= {message_id: digest for message_id, _, digest in rows}
     taken = {offset: message_id for message_id, offset, _ in rows}
+    unknown = [one.offset for one in arrivals if one.entry.message_id not in known]
+    taken |= remembering.ids_at(boundary, [offset for offset in unknown if offset < boundary.first_offset])
     new: list[Arrival] = []
     confirmed: list[int] = []
     for arrival in arrivals:
@@ -102,8 +104,8 @@ def _sort(boundary: Boundary, arrivals: Sequence[Arrival]) -> tuple[list[Arrival
         if known.get(entry.message_id, entry.digest) != entry.digest:
             msg = f"the message {entry.message_id!r} at offset {offset:,} has arrived before with different content"
             return new, confirmed, AlarmError(msg, offset=offset)
-        # Below the first offset it was here, and its time is over.
-        if entry.message_id not in known and offset >= boundary.first_offset:
+        # Below the first offset it was here and its time is over, unless another is remembered there.
+        if entry.message_id not in known and (offset >= boundary.first_offset or offset in taken):
             if offset in taken or offset <= boundary.frontier:
                 before = repr(taken[offset]) if offset in taken else "another message"
                 msg = f"the message {entry.message_id!r} comes at offset {offset:,}, where {before} has arrived before"

@@ -41,6 +41,14 @@ def known(boundary: Boundary, ids: Collection[str]) -> dict[str, tuple[int, str]
     return {message_id: (offset, digest) for message_id, offset, digest in found}
 
 
+def ids_at(boundary: Boundary, offsets: Collection[int]) -> dict[int, str]:
+    """The message ids of those of the offsets whose facts have been truncated. Rarely asked: no index has offsets."""
+    if not offsets:
+        return {}
+    rows = RememberedMessage.objects.filter(boundary=boundary, offset__in=offsets)
+    return dict(rows.values_list("offset", "message_id"))
+
+
 def forget() -> int:
     """Remove the ids whose time is over; how many."""
     forgotten = 0

@@ -3,18 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import structlog
-from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import F, Func, IntegerField, QuerySet, Sum
+from django.db.models import F, QuerySet, Sum
 from django.db.models.functions import Now
-from django.db.models.sql.compiler import SQLCompiler
 
 from ergon_site.access import audit
 from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from facts.ledger import boundaries, remembering
-from facts.ledger.reading import newest
+from facts.ledger.reading import Octets, newest
 from facts.models import Boundary, Consumer, Fact, ForwardedFact
 
 AT_ONCE = 5000
@@ -22,16 +19,6 @@ THE_FORWARD_BUFFER = "the forward buffer"
 
 Buffer = type[Fact] | type[ForwardedFact]
 log = structlog.get_logger("ergon.facts")
-
-
-class Octets(Func):
-    """The bytes of a text; `Length` counts characters."""
-
-    function = "OCTET_LENGTH"
-    output_field = IntegerField()
-
-    def as_sqlite(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **more: Any) -> Any:
-        return self.as_sql(compiler, connection, template="LENGTH(CAST(%(expressions)s AS BLOB))", **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,10 @@
 """Append: once, in order, without gaps, whatever happens."""
 
 import threading
+from contextlib import closing
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import DatabaseError, connection, transaction
 
@@ -15,9 +17,10 @@ from facts.core.errors import (
     UnknownBoundaryError,
     UnknownZoneError,
 )
-from facts.ledger import Appended, prepare
+from facts.ledger import Appended, postgresql, prepare
 from facts.models import Boundary, Fact
 from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
+from tests.processes import LIMIT, database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -197,6 +200,27 @@ def test_many_at_once_in_a_transaction_that_is_undone_leave_nothing() -> None:
         assert Fact.objects.count() == 100
         transaction.set_rollback(True)
     assert (Fact.objects.count(), Boundary.objects.get().next_offset) == (0, 0)
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize("count", [5, postgresql.COPIED_FROM])
+def test_a_thread_whose_connection_was_ended_appends_again(count: int) -> None:
+    make_boundary()
+    told: list[Any] = []
+
+    def append() -> None:
+        ledger.append_many(draft(number) for number in range(count))
+        with closing(psycopg.connect(database_url())) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 10000)", [connection.connection.info.backend_pid])
+        with pytest.raises(DatabaseError):
+            ledger.append_many(draft(number) for number in range(count, 2 * count))
+        told.extend(ledger.append_many(draft(number) for number in range(count, 2 * count)))
+        connection.close()
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    thread.join(LIMIT)
+    assert [one.offset for one in told] == list(range(count, 2 * count))
 
 
 def test_threads_that_race_on_the_same_and_on_different_ids_leave_no_gap() -> None:

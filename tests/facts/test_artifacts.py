@@ -202,6 +202,14 @@ def test_what_was_broken_off_unseen_gives_way_to_the_whole() -> None:
     assert len(files()) == 1
 
 
+def test_what_was_confirmed_as_a_whole_gives_way_to_nothing_longer() -> None:
+    put(BODY[:9], announced=Announced(is_whole=False))
+    confirmed = put(BODY[:9], announced=Announced(size=9, digest=digest(BODY[:9])))
+    assert (confirmed.is_new, confirmed.artifact.is_whole) == (False, True)
+    with pytest.raises(ObjectConflictError):
+        put(BODY)
+
+
 def test_what_a_fact_refers_to_never_gives_way() -> None:
     make_boundary()
     artifact = put(BODY[:9], announced=Announced(is_whole=False)).artifact
@@ -282,7 +290,7 @@ def test_every_artifact_that_a_fact_refers_to_is_kept_wherever_it_is_named() -> 
     orphan = put(key="orphan").artifact
     stated = {
         **reference(first),
-        "files": [reference(second), {"page": reference(third)}, reference(second, note="again")],
+        "files": [reference(second), {"pages": (reference(third),)}, reference(second, note="again")],
         "mentions": [{"bucket": BUCKET, "key": "orphan"}],
     }
     ledger.append(draft(1, object_json=stated))

@@ -1,6 +1,7 @@
 """The client against a real server: threads and asyncio alike, and without Django."""
 
 import asyncio
+import gzip
 import subprocess
 import sys
 import threading
@@ -173,6 +174,23 @@ def test_an_answer_that_cannot_be_decoded_is_asked_for_again_and_then_told() -> 
         with pytest.raises(UnreachableError, match="does not answer"):
             asyncio.run(fetch(url))
         assert script.pages == []
+
+
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+def test_an_answer_that_unpacks_to_more_than_a_boundary_sends_is_not_taken(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("facts.client.LONGEST_ANSWER", 10_000)
+    script = Script()
+
+    async def fetch(url: str) -> None:
+        async with AsyncBoundaryClient(url, "token", consumer="office") as client:
+            await client.fetch()
+
+    with peer(script) as url, BoundaryClient(url, "token", consumer="office") as client:
+        script.pages = [Garbled(gzip.compress(b'{"facts": [], "cursor": -1}' + b" " * 20_000))] * 8
+        with pytest.raises(UnreachableError, match="the answer is longer than 10,000 bytes"):
+            client.fetch() if kind == "threads" else asyncio.run(fetch(url))
 
 
 @pytest.mark.parametrize("kind", [BoundaryClient, AsyncBoundaryClient])

@@ -10,9 +10,10 @@ from django.db import DatabaseError, connection, connections, transaction
 from ergon_site.access import audit
 from ergon_site.access.database.group_commit import Lane
 from ergon_site.access.models import AuditEntry
-from facts import ledger
+from facts import ledger, provisioning, retiring
+from facts.ledger import postgresql
 from facts.models import Fact
-from tests.facts.drafts import draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -107,3 +108,26 @@ def test_an_insert_that_replaces_is_a_change_and_refused(table: str, column: str
     with pytest.raises(DatabaseError, match="append-only"), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(REPLACE[connection.vendor].format(**given))
     assert list(model.objects.values()) == before
+
+
+@pytest.mark.postgresql
+def test_the_server_ends_whoever_stands_still_with_a_boundary_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_boundary()
+    limits: list[str] = []
+
+    def look(*_: Any, **__: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW idle_in_transaction_session_timeout")
+            limits.append(cursor.fetchone()[0])
+
+    def counted(*given: Any) -> Any:
+        look()
+        return count(*given)
+
+    count = postgresql._counted
+    monkeypatch.setattr(postgresql, "_counted", counted)
+    ledger.append_many(draft(number) for number in range(postgresql.COPIED_FROM))
+    monkeypatch.setattr(audit, "record", look)
+    provisioning.close_gate(PLANT, OFFICE, by="ada", reason="the link is down")
+    retiring.retire_boundary(PLANT, OFFICE, by="ada", reason="no longer used")
+    assert limits == ["5s"] * 3

@@ -27,6 +27,8 @@ LIES = {
     "an id with another content": (page((0, draft(0)), (1, draft(0, object_json=1))), "different content"),
     "an offset twice": (page((0, draft(0)), (0, draft(1))), "has arrived before"),
     "an offset that is none": (page((0, draft(0)), (-5, draft(1))), "offset -5"),
+    "a field with U+0000": (page((0, draft(0)), (1, draft(1, **{"a\x00b": 1}))), "a\ufffdb is unknown"),
+    "a field without end": (page((0, draft(0)), (1, draft(1, **{"a" * 5000: 1}))), "aaa"),
 }
 
 

@@ -16,6 +16,7 @@ from facts.models import Boundary, Fact, ForwardedFact, RememberedMessage
 from tests.commands import ask, run
 from tests.database import append_only_lifted
 from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
+from tests.facts.peers import Script, page
 from tests.facts.test_truncating import age
 from tests.processes import LIMIT, eventually
 
@@ -83,6 +84,19 @@ def test_what_a_peer_sends_again_after_truncation_is_recognised() -> None:
     assert received.trouble is not None
     assert "has arrived before with different content" in received.trouble.message
     assert not ForwardedFact.objects.exists()
+
+
+def test_what_a_rebuilt_peer_has_at_offsets_of_truncated_facts_is_an_alarm(script: Script) -> None:
+    script.pages = [page(*((number, draft(number)) for number in range(6)))]
+    run("forward", "--drain")
+    age(4)
+    assert ledger.truncate(PLANT, OFFICE, by="ada").removed == 4
+    script.confirmed.clear()
+    script.pages = [page((1, draft(1)), (2, draft(7)), cursor=0)]
+    with pytest.raises(SystemExit):
+        run("forward", "--drain")
+    told = "the message 'order-7-released' comes at offset 2, where 'order-2-released' has arrived before"
+    assert (Boundary.objects.get().alarm, script.confirmed) == (told, [1])
 
 
 @pytest.mark.parametrize("zones", [("Dock", "Depot"), (PLANT, OFFICE)], ids=["the first", "one of several"])

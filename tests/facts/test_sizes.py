@@ -10,6 +10,7 @@ import httpx
 import pytest
 from django.apps import apps
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
@@ -99,7 +100,9 @@ def test_a_page_ends_before_it_has_too_many_bytes(monkeypatch: pytest.MonkeyPatc
     provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
     ledger.append_many([snowy(number) for number in range(3)])
     monkeypatch.setattr(reading, "MOST_BYTES", 2 * prepare(snowy(0)).size)
-    assert [offset for offset, _ in ledger.fetch("erp").facts] == [0, 1]
+    with CaptureQueriesContext(connection) as asked:
+        assert [offset for offset, _ in ledger.fetch("erp").facts] == [0, 1]
+    assert asked[-1]["sql"].endswith("LIMIT 2"), "no more than fits is loaded"
 
 
 @pytest.mark.usefixtures("wide")

@@ -1,8 +1,10 @@
 """Truncation: what is old and what everybody has goes; nothing else, ever."""
 
 import logging
+from typing import Any
 
 import pytest
+from django.core.management.base import CommandError
 from django.db import connection
 from django.db.models import Sum
 from django.db.models.functions import Length
@@ -11,12 +13,13 @@ from ergon_site.access.models import AuditEntry
 from ergon_site.dashboard import facts
 from facts import ledger, provisioning
 from facts.core.errors import HistoryTruncatedError
-from facts.ledger import truncating
+from facts.ledger import reading, truncating
 from facts.models import Boundary, Consumer, Fact, ForwardedFact
 from facts.reads import health
 from tests.commands import ask, run
 from tests.database import append_only_lifted
 from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
+from tests.facts.peers import Script, page
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -90,6 +93,37 @@ def test_facts_of_a_peer_are_held_back_by_readers_alone() -> None:
     assert any(text.endswith("held back by consumer erp") for text in worries())
     Consumer.objects.all().delete()
     assert not any("past their retention" in text for text in worries())
+
+
+def test_who_asks_for_removed_facts_of_a_peer_is_told(script: Script) -> None:
+    script.pages = [page(*((number, draft(number)) for number in range(6)))]
+    run("forward", "--drain")
+    age(4)
+    ledger.truncate(PLANT, OFFICE, by="ada")
+    provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
+    with pytest.raises(HistoryTruncatedError, match="facts before offset 4 have been removed"):
+        ledger.confirm("erp", 1)
+    with pytest.raises(CommandError, match="facts before offset 4 have been removed"):
+        run("facts", "export", PLANT, OFFICE, "--start", "0")
+
+
+@pytest.mark.parametrize("removed", [4, 6], ids=["some", "all"])
+def test_an_export_does_not_pass_over_what_is_removed_meanwhile(removed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(6)
+    ledger.confirm("erp", 5)
+    age(removed)
+    monkeypatch.setattr(reading, "MOST", 2)
+    pages = iter([None, lambda: ledger.truncate(PLANT, OFFICE, by="ada")])
+    after = reading.after
+
+    def read(*asked: Any) -> Any:
+        if (meanwhile := next(pages)) is not None:
+            meanwhile()
+        return after(*asked)
+
+    monkeypatch.setattr(reading, "after", read)
+    with pytest.raises(CommandError, match="the export is not complete"):
+        run("facts", "export", PLANT, OFFICE)
 
 
 def test_what_a_consumer_has_not_confirmed_stays_however_old_it_is(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,6 +12,11 @@ def is_storable(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
+def storable(text: str) -> str:
+    """A text that every column takes, with a sign in place of what it does not."""
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+
+
 def is_key(text: str) -> bool:
     """Whether it is the number of a row: plain digits, no more of them than a column of 64 bits takes."""
     return text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS

@@ -174,10 +174,14 @@ def close_if_broken(execute: Callable[..., Any], sql: str, params: Any, many: bo
     try:
         return execute(sql, params, many, context)
     except (OperationalError, InterfaceError):
-        connection = context["connection"]
-        if not connection.in_atomic_block and connection.connection is not None and connection.connection.closed:
-            connection.close()
+        forget_broken(context["connection"])
         raise
+
+
+def forget_broken(wrapper: Any) -> None:
+    """Close a connection that is found broken outside of a transaction. What asks it in its own words must say so."""
+    if not wrapper.in_atomic_block and wrapper.connection is not None and wrapper.connection.closed:
+        wrapper.close()
 
 
 @dataclass(eq=False, slots=True)

@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import structlog
-from django.db import DatabaseError, OperationalError
+from django.db import DatabaseError, InterfaceError, OperationalError
 from psycopg import DataError, OperationalError as LostConnectionError, errors
 from psycopg.adapt import Transformer
 from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
 
+from ergon_site.access.database.calls import forget_broken
 from ergon_site.access.database.parameters import numbered
 
 TRANSACTION, SESSION = "transaction", "session"
@@ -119,6 +120,14 @@ def carry_out(wrapper: Any, prepared: Callable[[], T], plain: Callable[[], T]) -
     somebody has cleared may lack its settings as well, so it is replaced. What is lost twice in a row, is lost by a
     pooler.
     """
+    try:
+        return _carry_out(wrapper, prepared, plain)
+    except (DatabaseError, InterfaceError):
+        forget_broken(wrapper)
+        raise
+
+
+def _carry_out(wrapper: Any, prepared: Callable[[], T], plain: Callable[[], T]) -> T:
     if not may_prepare(wrapper):
         return plain()
     try:

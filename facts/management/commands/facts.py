@@ -17,7 +17,7 @@ from ergon_site.access.core import json_text
 from facts import artifacts, ledger
 from facts.conf import settings
 from facts.core.artifacts import UNKNOWN_TYPE
-from facts.core.errors import FactError, InvalidFactError
+from facts.core.errors import FactError, HistoryTruncatedError, InvalidFactError
 from facts.ledger import Appended, Truncated, boundaries, reading
 from facts.management.base import VerbsCommand, add_pair
 from facts.message_ids import check_message_id
@@ -25,6 +25,7 @@ from facts.models import Boundary
 
 BATCH = 1000
 MOST = 2**53 - 1
+REMOVED_MEANWHILE = "facts were removed while they were exported: the export is not complete"
 
 
 class Command(VerbsCommand):
@@ -102,10 +103,14 @@ class Command(VerbsCommand):
         cursor = first - 1
         with closing(ProgressBar(self.stderr, "exported", total=max(0, last + 1 - first))) as progress:
             while facts := [fact for fact in reading.after(boundary, cursor, reading.MOST) if fact.offset <= last]:
+                if first <= cursor < facts[0].offset - 1:
+                    raise HistoryTruncatedError(REMOVED_MEANWHILE)
                 progress.end()
                 self.stdout.write("\n".join(fact.content for fact in facts))
                 cursor = facts[-1].offset
                 progress.advance(len(facts))
+            if cursor < last:
+                raise HistoryTruncatedError(REMOVED_MEANWHILE)
             progress.conclude()
 
     def put(self, *, bucket: str, key: str, file: str, media_type: str, **_: Any) -> None:
