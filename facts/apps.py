@@ -15,6 +15,7 @@ class FactsConfig(ErgonAppConfig):
     name = "facts"
     needs = ("ergon_site.access",)
     ergon_chores = {
+        "copies_ended": (2.0, "facts.ledger.postgresql.end_frozen_copies"),
         "artifacts_swept": (3600.0, "facts.artifacts.sweep"),
         "message_ids_forgotten": (3600.0, "facts.ledger.forget"),
         # Asked more often than once a minute, so that no minute is left out.

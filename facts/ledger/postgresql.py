@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any
 
 import orjson
-from django.db import DatabaseError, IntegrityError, transaction
+from django.db import DatabaseError, IntegrityError, connection, transaction
 
 from ergon_site.access.database import pooler
 from ergon_site.access.database.calls import END_IF_IDLE, forget_broken
@@ -51,6 +51,14 @@ facts_fact (boundary_id, "offset", message_id, subject, predicate, correlation_i
   transaction_id)
 """
 COPY = f"COPY {COLUMNS} FROM STDIN"
+# No time limit of the server's own ends a copy that waits for its client.
+END_FROZEN = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+ WHERE datname = current_database() AND usename = current_user AND state = 'active' AND wait_event = 'ClientRead'
+   AND starts_with(query, %s) AND query_start < clock_timestamp() - %s * interval '1 second'
+"""
+# Less than those who wait for the boundary do, chore and all.
+LONGEST_COPY = 5.0
 APPENDING = f"""
 WITH c AS ({{counted}}),
 i AS (
@@ -108,6 +116,15 @@ def copy(wrapper: Any, entries: Iterable[Entry]) -> int | None:
             return None  # `append` tries again, with what has been made meanwhile
         forget_broken(wrapper)
         raise
+
+
+def end_frozen_copies() -> int:
+    """End the copies of processes that stand still, and so hold their boundary; how many there were."""
+    if connection.vendor != "postgresql":
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute(END_FROZEN, [COPY, LONGEST_COPY])
+        return sum(is_ended for (is_ended,) in cursor.fetchall())
 
 
 def _copy_all(wrapper: Any, entries: Iterable[Entry]) -> int | None:

@@ -1,9 +1,12 @@
 """Append: once, in order, without gaps, whatever happens."""
 
+import signal
+import subprocess
 import threading
 from contextlib import closing
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 from django.db import DatabaseError, connection, transaction
@@ -19,8 +22,9 @@ from facts.core.errors import (
 )
 from facts.ledger import Appended, postgresql, prepare
 from facts.models import Boundary, Fact
+from tests import warm
 from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
-from tests.processes import LIMIT, database_url
+from tests.processes import LIMIT, database_url, environment, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -221,6 +225,26 @@ def test_a_thread_whose_connection_was_ended_appends_again(count: int) -> None:
     thread.start()
     thread.join(LIMIT)
     assert [one.offset for one in told] == list(range(count, 2 * count))
+
+
+@pytest.mark.postgresql
+def test_a_producer_that_stands_still_while_it_copies_does_not_hold_up_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make_boundary()
+    monkeypatch.setattr(postgresql, "LONGEST_COPY", 0.0)
+    pipes: dict[str, Any] = {"stderr": subprocess.PIPE, "start_new_session": True}
+    with warm.start_module("tests.facts.copying", [], environment(), **pipes) as frozen:
+        try:
+            eventually(lambda: psutil.Process(frozen.pid).status() == psutil.STATUS_STOPPED, "it stands still")
+            assert postgresql.end_frozen_copies() == 1
+            assert ledger.append(draft("another")).offset == 0
+            frozen.send_signal(signal.SIGCONT)
+            _, errors = frozen.communicate(timeout=LIMIT)
+        finally:
+            frozen.kill()
+    assert "terminating connection due to administrator command" in errors
+    assert (Fact.objects.count(), postgresql.end_frozen_copies()) == (1, 0)
 
 
 def test_threads_that_race_on_the_same_and_on_different_ids_leave_no_gap() -> None:
