@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from struct import pack
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+import amqp
 import kombu
 import psutil
 import pytest
@@ -265,6 +267,70 @@ def test_on_redis_a_plain_text_is_a_message_and_priorities_are_kept(queue: str) 
     for one in fetched:
         connector.acknowledge(one, Success(None))
     connector.close()
+
+
+class RawMessage(amqp.Message):
+    """A message with headers that a library of another language can write, and ours cannot."""
+
+    def _serialize_properties(self) -> bytes:
+        table = bytes(self.body)
+        return pack(">HI", 0x2000, len(table)) + table
+
+
+def test_on_rabbitmq_a_message_whose_properties_cannot_be_read_is_buried_and_blocks_nobody(
+    rabbitmq: str, queue: str
+) -> None:
+    milliseconds = b"\x04sentT" + pack(">Q", 1_760_000_000_000)
+    hostile = [
+        amqp.Message(b'{"payload": 1}', message_id=b"\xe9\xe8"),
+        RawMessage(milliseconds),
+    ]
+    good = amqp.Message(b'{"id": "good", "payload": 2}', application_headers={"sent": "today"})
+    told: list[Any] = []
+    connector = BrokerConnector(rabbitmq, queue, wait=LIMIT, on_dead=lambda one, _: told.append(one.payload))
+    connector.count()
+    with kombu.Connection(rabbitmq, transport_options={"confirm_publish": True}) as connection:
+        channel = connection.connection.channel()
+        for message in (*hostile, good):
+            channel.basic_publish(message, exchange="", routing_key=queue)
+        assert [one.id for one in connector.fetch_transactions(5)] == ["good"]
+        buried = dead_messages(rabbitmq, queue)
+        assert [bytes(message.body) for message in buried] == [b'{"payload": 1}', milliseconds]
+        for message in buried:
+            assert message.headers["ergon-error-type"] == "MalformedMessageError"
+            assert "the properties of the message cannot be read" in message.headers["ergon-error-message"]
+        assert told[0] == 1, "what can be replayed"
+        connector.close()
+        channel.queue_delete(queue)
+
+
+def test_on_rabbitmq_a_message_is_worked_on_and_buried_however_large_its_headers(rabbitmq: str, queue: str) -> None:
+    """RabbitMQ ends the connection over a message whose headers do not fit into a frame of 131,072 bytes."""
+    made = [BrokerConnector(rabbitmq, queue, wait=LIMIT) for _ in range(2)]
+    first, second = made
+    first.count()
+    with kombu.Connection(rabbitmq, transport_options={"confirm_publish": True}) as connection:
+        channel = connection.connection.channel()
+        for length in (131_000, 100):
+            message = amqp.Message(b'{"payload": 1}', application_headers={"long": "x" * length})
+            channel.basic_publish(message, exchange="", routing_key=queue)
+        assert len(first.fetch_transactions(2)) == 2
+        first.close()
+        for transaction in second.fetch_transactions(2):
+            assert second.begin(transaction), "as a copy with more headers: it has come back"
+            assert second.acknowledge(transaction, Failure(TransactionException("no such account")))
+        large, small = dead_messages(rabbitmq, queue)
+        assert {message.headers["ergon-error-message"] for message in (large, small)} == {"no such account"}
+        assert ("long" in large.headers, "long" in small.headers) == (False, True)
+        second.close()
+        channel.queue_delete(queue)
+
+
+@pytest.mark.parametrize("uid", ["文" * 200, "x" * 300, "half a \ud800 character"])
+def test_an_id_may_have_any_length_and_any_characters(uid: str, connect: Connect) -> None:
+    connector = connect()
+    assert connector.dispatch_transactions([Transaction(uid, 1)]) == 1
+    assert [one.id for one in connector.fetch_transactions(1)] == [uid]
 
 
 def test_on_rabbitmq_a_queue_is_used_as_it_is(rabbitmq: str, queue: str) -> None:

@@ -33,6 +33,8 @@ class Delivery:
     body: bytes
     headers: Mapping[str, Any] = field(default_factory=dict)
     properties: Mapping[str, Any] = field(default_factory=dict)
+    # Why its headers and properties could not be read.
+    fault: str = ""
     # How often it came back from a worker that died over it; and whether its next start is to be counted.
     returns: int = 0
     is_suspect: bool = False
@@ -63,6 +65,9 @@ def transaction_in(delivery: Delivery) -> DeliveredTransaction:
     """The transaction in a message; one without an id takes the message's."""
     if delivery.returns >= POISON:
         raise PoisonError(delivery.returns)
+    if delivery.fault:
+        msg = f"the properties of the message cannot be read: {delivery.fault}"
+        raise MalformedMessageError(msg)
     return _delivered(delivery)
 
 

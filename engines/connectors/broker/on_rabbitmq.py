@@ -13,6 +13,7 @@ import amqp
 import structlog
 from kombu import Connection
 
+from engines.connectors.broker.frames import UNREADABLE, has_room, read_frames
 from engines.connectors.broker.lines import ANSWER_LIMIT, CONNECT_LIMIT, SILENCE_LIMIT
 from engines.connectors.broker.messages import Delivery, Tag
 from engines.connectors.freshness import age, now
@@ -51,6 +52,14 @@ class Publisher:
         self._sent += 1
         self._unconfirmed.add(self._sent)
         self._channel.basic_publish(message, exchange="", routing_key=queue, mandatory=True)
+
+    def send_on(self, queue: str, delivery: Delivery, headers: Mapping[str, Any], *properties: str) -> None:
+        """Send a message that was delivered to another queue, without its own headers where they leave no room."""
+        all_headers = {**delivery.headers, **headers}
+        if delivery.headers and not has_room(self._channel.connection, all_headers):
+            log.warning("headers_left_out", queue=queue, message=delivery.properties.get("message_id"))
+            all_headers = dict(headers)
+        self.send(queue, delivery.body, all_headers, **carried_by(delivery, *properties))
 
     def flush(self) -> None:
         while self._unconfirmed:
@@ -97,8 +106,8 @@ class Workbench:
     def copy(self, delivery: Delivery) -> int:
         """The tag of its copy, which the broker has delivered on our channel."""
         name = str(uuid4())
-        headers = {**delivery.headers, STARTS: delivery.returns + 1, COPY: name}
-        self._publisher.send(self._name, delivery.body, headers, **carried_by(delivery, "priority", "reply_to"))
+        headers = {STARTS: delivery.returns + 1, COPY: name}
+        self._publisher.send_on(self._name, delivery, headers, "priority", "reply_to")
         self._publisher.flush()
         while name not in self._copies:
             self._connection.drain_events(timeout=SILENCE_LIMIT)
@@ -193,7 +202,7 @@ class RabbitLine:
     def dead_letter(self, delivery: Delivery, headers: dict[str, str]) -> bool:
         if not self._is_open(delivery):
             return False
-        self._publisher.send(self._dead, delivery.body, {**delivery.headers, **headers}, **carried_by(delivery))
+        self._publisher.send_on(self._dead, delivery, headers)
         self._publisher.flush()
         return not self.acknowledge([delivery])
 
@@ -211,8 +220,8 @@ class RabbitLine:
         self._channel()
         while burst := list(islice(messages, BURST)):
             for uid, text in burst:
-                described = {"content_type": "application/json", "content_encoding": "utf-8", "message_id": uid[:255]}
-                self._publisher.send(self._queue, text.encode(), {}, **described)
+                described = {"content_type": "application/json", "content_encoding": "utf-8"}
+                self._publisher.send(self._queue, text.encode(), {}, message_id=_short(uid), **described)
             self._publisher.flush()
             for _ in burst:
                 messages.popleft()
@@ -251,7 +260,8 @@ class RabbitLine:
     def _channel(self) -> Any:
         if self._opened is None:
             self.drop()
-            self._connection = Connection(self._url, heartbeat=HEARTBEAT, connect_timeout=CONNECT_LIMIT)
+            limits: dict[str, Any] = {"heartbeat": HEARTBEAT, "connect_timeout": CONNECT_LIMIT}
+            self._connection = Connection(self._url, transport_options={"frame_handler": read_frames}, **limits)
             self._connection.ensure_connection(max_retries=0, reraise_as_library_errors=False)
             # A broker that has fallen silent is noticed wherever an answer is waited for.
             self._socket = self._connection.connection.transport.sock
@@ -289,6 +299,7 @@ class RabbitLine:
         properties = dict(message.properties)
         headers = properties.pop("application_headers", None) or {}
         headers.pop(COPY, None)
+        fault = str(headers.pop(UNREADABLE, ""))
         tag, counted = int(message.delivery_tag), headers.get(STARTS)
         starts = counted if isinstance(counted, int) else 0
         self._unsettled[tag] = self._opened, tag
@@ -299,6 +310,7 @@ class RabbitLine:
                 body=bytes(message.body),
                 headers=headers,
                 properties=properties,
+                fault=fault,
                 returns=starts,
                 is_suspect=starts > 0 or bool(message.delivery_info.get("redelivered")),
             )
@@ -319,6 +331,11 @@ class RabbitLine:
     def _is_open(self, delivery: Delivery) -> bool:
         """Whether a delivery is unacknowledged on this connection. The broker has taken back all others."""
         return delivery.session == self._session and delivery.tag in self._unsettled
+
+
+def _short(uid: str) -> str:
+    """An id as a property of a message, in which AMQP has room for 255 bytes; the body holds all of it."""
+    return uid.encode("utf-8", "replace")[:255].decode("utf-8", "ignore")
 
 
 def _is_closed(line: socket.socket | None) -> bool:
