@@ -11,6 +11,8 @@ _NAMES = (
 # A backslash before the quote keeps it open, and so do several: a text may have been written twice.
 _QUOTED = r"\"(?:[^\"\\\n]|\\++.)*+\"|'(?:[^'\\\n]|\\++.)*+'|\\++[\"'][^\"'\\\n]*+"
 _IS = r"[\w-]{0,40}+[\\\"']{0,4}+\s{0,9}+[=:]\s{0,9}+"
+_KEY_BEGINS = "-----BEGIN PRIVATE KEY-----"
+_KEY_GOES_ON = re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-]*\Z")
 # No pattern tries again what it has read, so that a long text costs little.
 _SECRETS = (
     (re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-]*+(?:-----END [A-Z ]{0,30}PRIVATE KEY-----)?"), HIDDEN),
@@ -28,3 +30,9 @@ def redact_text(text: str) -> str:
     for pattern, stand_in in _SECRETS:
         text = pattern.sub(stand_in, text)
     return text
+
+
+def redact_line(line: str, *, is_in_key: bool) -> tuple[str, bool]:
+    """The same for a line of a text that is read line by line; and whether a private key goes on in the next one."""
+    text = f"{_KEY_BEGINS}{line}" if is_in_key else line
+    return redact_text(text), _KEY_GOES_ON.search(text) is not None

@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from engines.core import failures
 from engines.core.backoff import exponential
 from engines.core.errors import NoPlaceError
 from engines.drivers.work import Postponed, Waiting
@@ -248,6 +249,7 @@ class Pool:
 
     def _blame(self, fault: str) -> None:
         wait = exponential(self._deaths, backoff=FIRST_WAIT, multiplier=2, cap=LONGEST_WAIT)
+        fault = failures.without_secrets(fault)
         self._deaths += 1
         self._put_off = 0
         self._not_before = time.monotonic() + wait

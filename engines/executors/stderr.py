@@ -12,6 +12,7 @@ from typing import IO
 import structlog
 
 from engines.core.failures import storable
+from engines.core.text_redaction import redact_line
 
 LONGEST = 4096
 A_SECOND = 100  # lines of one process
@@ -35,7 +36,7 @@ class Voice:
         self.last: deque[str] = deque(maxlen=KEPT)
         self.is_over = threading.Event()
         self._begun = b""
-        self._is_cut = False
+        self._is_cut = self._is_in_key = False
         self._second, self._said, self._unsaid = 0, 0, 0
         os.set_blocking(self.fileno, False)
 
@@ -75,7 +76,9 @@ class Voice:
         text = storable(line[:LONGEST].decode("utf-8", "replace").rstrip("\r"))
         if is_rest or not text:
             return  # the end of a line that was too long
+        # Whole, for the attempt and the dead letter: secrets are looked for in all the lines together.
         self.last.append(text)
+        text, self._is_in_key = redact_line(text, is_in_key=self._is_in_key)
         self._all_said.append(f"{datetime.now(UTC):%H:%M:%S} {self._pid}: {text[:SHOWN]}")
         second = int(time.monotonic())
         if second != self._second:

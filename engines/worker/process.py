@@ -8,7 +8,6 @@ from typing import Self
 
 from engines import telemetry
 from engines.conf import settings
-from engines.core import failures
 from engines.core.errors import AbandonedAttemptsError, LoopTimeout
 from engines.executors.pool import Pools
 from engines.models import Pipeline
@@ -39,10 +38,7 @@ class WorkerProcess:
         heartbeat = Heartbeat(
             names,
             lambda: sum(runner.task.abandoned_attempts for runner in self.runners),
-            # In text that a column takes.
-            lambda: [
-                {**one, "last_fault": failures.without_secrets(one["last_fault"])} for one in self.pools.snapshot()
-            ],
+            self.pools.snapshot,
             self._is_wanted,
         )
         self.heartbeat = self._stack.enter_context(heartbeat)

@@ -3,7 +3,7 @@
 import pytest
 
 from engines.core.redaction import HIDDEN
-from engines.core.text_redaction import redact_text
+from engines.core.text_redaction import redact_line, redact_text
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,12 @@ def test_what_is_hidden_stays_hidden() -> None:
 def test_a_text_of_any_length_is_redacted() -> None:
     filler = "password" * 50_000
     assert redact_text(f'{filler} token="secret"') == f"{filler} token={HIDDEN}"
+
+
+def test_a_private_key_is_hidden_line_by_line_and_what_follows_it_stays() -> None:
+    lines = ["bad key -----BEGIN PRIVATE KEY-----", "MIIEsecret", "lines", "-----END PRIVATE KEY-----", "and so on"]
+    shown, is_in_key = [], False
+    for line in lines:
+        text, is_in_key = redact_line(line, is_in_key=is_in_key)
+        shown.append(text)
+    assert shown == [f"bad key {HIDDEN}", HIDDEN, HIDDEN, HIDDEN, "and so on"]

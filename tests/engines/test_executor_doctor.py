@@ -23,6 +23,7 @@ pytestmark = pytest.mark.django_db
 
 PYTHON = {"command": [sys.executable, "-m", "engines.executors", "--handlers", "tests.executors.handlers"]}
 BROKEN = {"command": ["sh", "-c", "echo no such module >&2; exit 3"]}
+TELLING = {"command": ["sh", "-c", "echo no account at https://ada:hunter2@bank.example/ >&2; exit 3"]}
 
 
 def configure(monkeypatch: pytest.MonkeyPatch, **executors: Any) -> None:
@@ -57,6 +58,7 @@ def _runs(*command: str) -> bool:
     ("executor", "text"),
     [
         (BROKEN, "x: sh ended at once with code 3: no such module"),
+        (TELLING, "x: sh ended at once with code 3: no account at https://•••@bank.example/"),
         ({"command": ["true"]}, "x: true ended at once with code 0"),
         ({"command": ["no-such-program"]}, "x: the program no-such-program is not found, or may not be run"),
         ({"command": ["./tool"], "cwd": "/"}, "x: the program ./tool is not found, or may not be run"),

@@ -1,5 +1,6 @@
 """Executors that do everything wrong: every attempt ends, says why, and leaves nothing behind."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
+from structlog.testing import capture_logs
 
 from engines import ExceptionType, RetryPolicy, Transaction
 from engines.executors.pool import Pools
@@ -257,6 +259,19 @@ def test_what_follows_an_answer_without_end_loses_no_job() -> None:
 def test_a_flood_on_stderr_harms_nobody() -> None:
     with adversary("floods_stderr") as crew:
         assert crew.run(job("t0", 1)).value == [1]
+
+
+def test_what_looks_like_a_secret_on_stderr_is_told_to_nobody(handlers: Crew) -> None:
+    key = "-----BEGIN PRIVATE KEY-----\nMIIEsecretlines\n-----END PRIVATE KEY-----"
+    with capture_logs() as logged:
+        for message in (f"{'x' * 270} https://ada:hunter2@bank.example/ password=geheim123", key):
+            handlers.run(job("t0", message, function="fail"))
+        handlers.run(job("t0", "that was all", function="print"))
+        eventually(lambda: "that was all" in str(handlers.pools.snapshot()), "the last line has been heard")
+    told = json.dumps([handlers.pools.snapshot(), logged], default=str)
+    assert "ValueError" in told
+    for secret in ("ada", "hunter2", "geheim123", "secretlines"):
+        assert secret not in told
 
 
 def test_a_command_that_exits_at_once_is_started_ever_more_slowly() -> None:

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from engines.conf import settings
+from engines.core import failures
 from engines.executors.child import Child
 from engines.executors.errors import ExecutorStartError
 from engines.executors.settings import ExecutorSettings
@@ -70,7 +71,8 @@ def _finding(executor: ExecutorSettings, started: Child | str, until: float) -> 
         if not started.has_ended(max(0.0, until - time.monotonic())):
             return ok("executors", f"{name}: {program} starts and waits for work")
         os.set_blocking(started.stderr.fileno(), False)
-        lines = (started.stderr.read(LAST_WORDS) or b"").decode("utf-8", "replace").strip().splitlines()
+        said = (started.stderr.read(LAST_WORDS) or b"").decode("utf-8", "replace")
+        lines = failures.without_secrets(said).strip().splitlines()
         last_line = f": {lines[-1].strip()}" if lines else ""
         fault = f"{program} ended at once with code {started.code}{last_line}"
     hint = "correct its 'command', 'cwd' or 'env' in ERGON_EXECUTORS, or install what it needs on this host"
