@@ -179,7 +179,7 @@ class Pool:
             processes = [
                 {
                     "pid": one.pid,
-                    "job": one.job_id,
+                    "job": one.job_id and failures.storable(one.job_id),
                     "answered": one.answered,
                     "since": datetime.fromtimestamp(one.started_at, UTC).isoformat(timespec="seconds"),
                 }

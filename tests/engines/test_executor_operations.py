@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -10,14 +11,16 @@ import httpx
 import pytest
 from django.test import Client
 
-from engines import conf, pipelines, transactions, workers
+from engines import RetryPolicy, conf, pipelines, transactions, workers
 from engines.core.errors import RetryLater
+from engines.core.failures import storable
 from engines.core.outcome import Failure, Later
 from engines.executors.settings import executors_in
 from engines.models import Worker
 from engines.reads import executors as executor_reads
 from tests import durable_transactions
 from tests.commands import ask, run
+from tests.executors.executor_pools import HANDLERS, Crew, job, pool_of
 from tests.executors.telling import process, told, working
 from tests.factories import make_pipeline
 from tests.processes import LIMIT, eventually, free_port
@@ -113,6 +116,22 @@ def test_a_worker_tells_of_its_executors_and_serves_their_metrics(transactional_
     for name in ("deaths", "kills", "lines_skipped"):
         assert re.search(rf"ergon_executor_{name}_total{{[^}}]*}} 0\.0", exposed), name
     assert 'ergon_state="idle"' in exposed
+
+
+@pytest.mark.parametrize("uid", ["a\x00", "a\ud800"])
+def test_a_worker_is_alive_whatever_the_job_is_called_that_an_executor_has_in_hand(uid: str) -> None:
+    with ThreadPoolExecutor() as thread, pool_of(HANDLERS) as crew:
+        running = thread.submit(crew.run, job(uid, 3600, function="sleep"), retry=RetryPolicy(timeout=3600))
+        eventually(lambda: any(one["job"] for one in _processes(crew)), "the job has begun")
+        worker = working(*crew.pools.snapshot())
+        crew.pools.halt()
+        running.result(LIMIT)
+    (share,) = executor_reads.of_worker(worker)
+    assert [one.job for one in share.processes] == [storable(uid)]
+
+
+def _processes(crew: Crew) -> list[dict[str, Any]]:
+    return [process for pool in crew.pools.snapshot() for process in pool["processes"]]
 
 
 def _answered() -> int:
