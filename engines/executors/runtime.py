@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from contextvars import Context, copy_context
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -146,20 +147,21 @@ class Runtime:
         self._is_running = True
         try:
             self._wake_at(ends_at)
-            value = handler(request.context, request.args, request.kwargs)
-            return self._awaited(value, ends_at) if inspect.iscoroutine(value) else value
+            variables = copy_context()  # of each job, so that it sees neither those nor the span of another
+            value = variables.run(handler, request.context, request.args, request.kwargs)
+            return self._awaited(value, ends_at, variables) if inspect.iscoroutine(value) else value
         finally:
             self._is_running = False
             self._wake_at(math.inf)
 
-    def _awaited(self, running: Coroutine[Any, Any, Any], ends_at: float) -> Any:
+    def _awaited(self, running: Coroutine[Any, Any, Any], ends_at: float, variables: Context) -> Any:
         import asyncio
 
         self._loop = self._loop or asyncio.Runner()
         self._is_in_loop = True
         self._wake_at(ends_at + DEAF)
         try:
-            return self._loop.run(_in_time(running, ends_at - time.monotonic()))
+            return self._loop.run(_in_time(running, ends_at - time.monotonic()), context=variables)
         except Expired:
             raise OutOfTime from None
         except OutOfTime:

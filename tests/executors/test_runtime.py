@@ -425,6 +425,14 @@ def test_spans_continue_the_trace_of_the_request() -> None:
     assert "hunter2" not in json.dumps(failed)
 
 
+@pytest.mark.parametrize("handler", ["remember", "remember_async"])
+def test_every_job_has_context_variables_and_a_trace_of_its_own(handler: str) -> None:
+    traces = [f"{number:032x}" for number in (1, 2, 3)]
+    with executor("tests.executors.traced_handlers:handlers") as one:
+        told = [one.ask(handler, trace_context={"traceparent": f"00-{trace}-{PARENT}-01"}) for trace in traces]
+    assert [job["result"] for job in told] == [["none", trace] for trace in traces]
+
+
 def test_the_runtime_loads_nothing_but_the_standard_library() -> None:
     with executor("tests.executors.odd_handlers") as one:
         one.ask("decorated", 1)
