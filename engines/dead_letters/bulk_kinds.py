@@ -1,6 +1,7 @@
 """What bulk operations of the engines act on: transactions, dead letters and their groups, pipelines, schedules."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.db.models import Q, QuerySet
@@ -14,7 +15,7 @@ from engines.dead_letters.letters import GroupUnknownError, LetterUnknownError
 from engines.models import DeadLetter, DeadLetterGroup, Pipeline, Schedule, TransactionRecord
 from engines.reads.dead_letters import list_groups, list_letters
 from engines.reads.filters import ListingError
-from engines.reads.transactions import HEAVY, list_transactions
+from engines.reads.transactions import HEAVY, NEWEST, list_transactions
 from engines.schedules import ScheduleUnknownError
 from engines.transactions import NotFinishedError, NotPendingError, PipelineUnknownError, TransactionUnknownError
 from ergon_site.access.bulk_kinds import BulkKind, BulkVerb
@@ -179,7 +180,8 @@ LETTERS = BulkKind(
 GROUPS = BulkKind(
     name="dead_letter_group",
     rows=DeadLetterGroup.objects.all,
-    find=list_groups,
+    # In an order that does not change: one that fails again meanwhile is seen last, and would be passed by.
+    find=lambda asked: replace(list_groups(asked), order=NEWEST),
     words=_kept("state", "source", "category", "error"),
     key="pk",
     verbs={verb: _decide(state) for verb, state in DECISIONS.items()},

@@ -162,6 +162,20 @@ def test_all_that_match_are_found_as_it_runs_but_not_what_comes_later() -> None:
     assert AuditEntry.objects.filter(action="transaction.cancel", actor="ada").count() == 3
 
 
+def test_groups_that_fail_again_meanwhile_are_acted_on_like_all_that_match() -> None:
+    orders = make_pipeline("orders")
+    kinds = ["no such customer", "no such account", "no such article", "no such country"]
+    for kind in kinds:
+        fail(orders, 1, kind)
+    begin("mute", "dead_letter_group", {"state": "open"}, rate=1)
+    BulkOperation.objects.update(moved_at=timezone.now() - timedelta(seconds=1))
+    assert bulk.advance() == 1
+    fail(orders, 1, next(iter(DeadLetterGroup.objects.filter(state="open").order_by("last_seen_at"))).message)
+    operation = advance(5)
+    assert (operation.state, operation.done) == ("done", 4)
+    assert {group.state for group in DeadLetterGroup.objects.all()} == {"muted"}
+
+
 def test_failed_transactions_are_replayed_by_a_filter_without_end() -> None:
     """Each fails again: the failed ones that the operation makes itself are not replayed by it."""
     orders = make_pipeline("orders")
