@@ -122,7 +122,9 @@ def begin_selected(verb: str, selection: Selection, terms: Terms, *, by: str, re
     operation = _new(verb, kind.name, terms, dry, by=by, reason=reason)
     operation.filter = {"ids": list(selection.keys)} if selection.where is None else {"where": dict(selection.where)}
     if verb == EXPORT:
-        operation.state, operation.done, operation.finished_at = "done", dry.would, database_time()
+        # A dry run does not look at all rows, and the files have them all.
+        operation.done = min(dry.matched - sum(dry.skipped.values()), operation.cap)
+        operation.state, operation.finished_at = "done", database_time()
     operation.save()
     about = {"selected": len(selection.keys)} if selection.where is None else {"filter": _shown(selection.where)}
     _write_down(operation, {"kind": kind.name, **about})

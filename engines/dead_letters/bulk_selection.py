@@ -177,11 +177,11 @@ def groups_with_letters(selection: Selection) -> QuerySet[DeadLetterGroup]:
 
 
 def exported(operation: BulkOperation) -> QuerySet[Any]:
-    """The rows of an export: those that were selected, or those that its filter finds now, up to its cap."""
+    """The rows of an export, up to its cap: those that were selected, or those that its filter finds now."""
     kind = bulk_kinds().get(operation.kind)
     if kind is None or operation.verb != EXPORT:
         msg = f"the bulk operation {operation.pk} is not an export"
         raise BulkError(msg)
     if "ids" in operation.filter:
-        return kind.rows().filter(pk__in=operation.filter["ids"]).order_by("-pk")
+        return kind.rows().filter(pk__in=operation.filter["ids"]).order_by("-pk")[: operation.cap]
     return found(kind, operation.filter["where"]).all()[: operation.cap]

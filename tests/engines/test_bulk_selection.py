@@ -302,6 +302,19 @@ def test_an_export_is_a_record_that_gives_its_rows() -> None:
         bulk.exported(begin("discard", "dead_letter", letters))
 
 
+def test_an_export_says_how_many_rows_its_files_have() -> None:
+    orders = make_pipeline("orders")
+    submit(orders, 1001)
+    whole = begin("export", "transaction", {"state": "pending"})
+    assert (whole.done, whole.expected, len(bulk.exported(whole))) == (1001, 1001, 1001)
+    letters = fail(make_pipeline("other"), 3)
+    keys = [letter.pk for letter in letters]
+    letters[0].delete()
+    part, capped = begin("export", "dead_letter", keys), begin("export", "dead_letter", keys, cap=1)
+    assert (part.done, len(bulk.exported(part))) == (2, 2)
+    assert (capped.done, len(bulk.exported(capped))) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("verb", "kind", "rows", "words"),
     [
