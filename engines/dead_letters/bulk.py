@@ -134,12 +134,9 @@ def begin_selected(verb: str, selection: Selection, terms: Terms, *, by: str, re
 def _begin_on_groups(
     verb: str, groups: Sequence[DeadLetterGroup], terms: Terms, *, by: str, reason: str
 ) -> BulkOperation:
-    busy = _busy_groups()
-    if any(group.pk in busy for group in groups):
-        msg = "a bulk operation on this group has not finished: wait for it, or cancel it"
-        raise GroupBusyError(msg)
-    _check_terms(terms)
     keys = [group.pk for group in groups]
+    _refuse_busy(keys)
+    _check_terms(terms)
     operation = _new(verb, "dead_letter", terms, dry_run_of_groups(verb, keys), by=by, reason=reason)
     operation.filter = {"state": LetterState.OPEN.value, "known_total": sum(group.total for group in groups)}
     if len(groups) == 1:
@@ -152,10 +149,12 @@ def _begin_on_groups(
     return operation
 
 
-def _busy_groups() -> set[int]:
-    """The groups that an operation which has not ended concerns."""
+def _refuse_busy(groups: Sequence[int]) -> None:
+    """Refuse groups, which are locked, if an operation that has not ended concerns one of them."""
     unfinished = BulkOperation.objects.filter(state__in=UNFINISHED, kind="dead_letter")
-    return {key for operation in unfinished for key in groups_of(operation)}
+    if not {key for operation in unfinished for key in groups_of(operation)}.isdisjoint(groups):
+        msg = "another bulk operation on this group has not finished: wait for it, or cancel it"
+        raise GroupBusyError(msg)
 
 
 def _check_terms(terms: Terms) -> None:
@@ -201,6 +200,10 @@ def turn(operation_id: int, state: str, *, by: str, reason: str) -> BulkOperatio
     if operation.state not in TURNS[state]:
         msg = f"a bulk operation that is {operation.state} cannot become {state}"
         raise TurnError(msg)
+    if operation.state == "stopped" and state == "running":
+        # Another one may have begun on its groups meanwhile.
+        groups = DeadLetterGroup.objects.filter(pk__in=groups_of(operation)).order_by("fingerprint")
+        _refuse_busy([group.pk for group in groups.select_for_update()])
     audit.record(
         actor=by,
         action=f"bulk.{state}",

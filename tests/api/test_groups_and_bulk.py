@@ -144,6 +144,14 @@ def test_one_operation_at_a_time_concerns_a_group(api: Client) -> None:
     problem(post(api, f"{address}/discard", {"reason": "x"}), 409, "group_busy")
 
 
+def test_an_operation_that_stopped_is_not_resumed_beside_another_on_its_group(api: Client) -> None:
+    address = f"dead-letter-groups/{failed('a').group_id}"
+    stopped = post(api, f"{address}/replay", {"reason": "x"}).json()["id"]
+    BulkOperation.objects.update(state="stopped")
+    post(api, f"{address}/discard", {"reason": "x"})
+    problem(post(api, f"bulk-operations/{stopped}/resume", {"reason": "x"}), 409, "group_busy")
+
+
 def test_an_operation_is_paused_resumed_and_cancelled_once(api: Client) -> None:
     begun = post(api, f"dead-letter-groups/{failed('a').group_id}/discard", {"reason": "x"}).json()
     address = f"bulk-operations/{begun['id']}"

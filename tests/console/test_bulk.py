@@ -11,7 +11,7 @@ from django.utils import timezone
 from engines import dead_letters
 from engines.dead_letters import bulk
 from engines.dead_letters.bulk import Terms
-from engines.models import BulkOperation, DeadLetter, Pipeline
+from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Pipeline
 from ergon_site.access.models import AuditEntry
 from tests.console import records
 from tests.console.records import exported, read
@@ -124,6 +124,14 @@ def test_an_operation_that_stopped_by_itself_goes_on_when_resumed(browse: Client
     bulk.advance()
     operation.refresh_from_db()
     assert (operation.state, operation.done) == ("done", 3)
+
+
+def test_an_operation_that_stopped_by_itself_is_not_resumed_beside_another(browse: Client, orders: Pipeline) -> None:
+    operation = begin(orders)
+    BulkOperation.objects.update(state="stopped")
+    bulk.begin("discard", DeadLetterGroup.objects.get().pk, Terms(), by="lea", reason="")
+    answer = browse.post(f"{LIST}{operation.pk}/resume/", DIALOG)
+    assert "Another bulk operation on this group has not finished" in read(browse, answer.headers["HX-Redirect"])
 
 
 def test_only_leads_turn_operations(client: Client, hire: Callable[[str], User], orders: Pipeline) -> None:

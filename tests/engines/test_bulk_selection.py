@@ -11,7 +11,7 @@ from engines import dead_letters, pipelines, schedules, transactions
 from engines.core.outcome import Success
 from engines.core.states import State
 from engines.dead_letters import bulk, bulk_kinds, bulk_replays
-from engines.dead_letters.bulk import BulkError, Selection, Terms
+from engines.dead_letters.bulk import BulkError, GroupBusyError, Selection, Terms
 from engines.models import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup, Pipeline, Schedule, TransactionRecord
 from ergon_site.access.database.clock import database_time
 from ergon_site.access.models import AuditEntry
@@ -261,6 +261,20 @@ def test_several_groups_are_replayed_one_after_the_other() -> None:
     operation = advance()
     assert (operation.state, figures(operation)) == ("done", (6, 6, 0, 0))
     assert DeadLetter.objects.filter(state="open").count() == 3
+
+
+def test_an_operation_that_stopped_is_not_resumed_beside_another_on_its_group() -> None:
+    orders = make_pipeline("orders")
+    letters = fail(orders, 3)
+    stopped = begin("replay", "dead_letter_group", [letters[0].group_id], canary=1)
+    bulk.advance()
+    settle(claim(orders), failed())
+    assert advance(1).state == "stopped"
+    other = begin("discard", "dead_letter_group", [letters[0].group_id])
+    with pytest.raises(GroupBusyError, match="another bulk operation on this group has not finished"):
+        bulk.turn(stopped.pk, "running", by="ada", reason="go on")
+    bulk.turn(other.pk, "cancelled", by="ada", reason="never mind")
+    assert bulk.turn(stopped.pk, "running", by="ada", reason="go on").state == "running"
 
 
 def test_an_operation_that_was_restarted_and_one_of_an_older_release_are_followed() -> None:
