@@ -5,7 +5,8 @@ import io
 import re
 import subprocess
 import sys
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 import pytest
 
@@ -193,9 +194,9 @@ class Echo(ConsumerTask):
 LINES = '{"id": "a", "payload": {"n": 1}}\n\n{"id": "b", "payload": null, "correlation_id": "c"}\n'
 
 
-def echo(lines: str, **policy: Any) -> tuple[Any, str]:
-    sink = io.StringIO()
-    task = Echo({"in": JsonLinesConnector(source=io.StringIO(lines)), "out": JsonLinesConnector(sink=sink)})
+def echo(lines: str | TextIO, **policy: Any) -> tuple[Any, str]:
+    sink, source = io.StringIO(), io.StringIO(lines) if isinstance(lines, str) else lines
+    task = Echo({"in": JsonLinesConnector(source=source), "out": JsonLinesConnector(sink=sink)})
     rules = {"steps": {"fetch": {"connector_name": "in", **policy}}, "loop": {"batch": {"size": 10}}}
     try:
         return task.consume_transactions(ConsumerPolicy.from_dict(rules)), sink.getvalue()
@@ -225,6 +226,32 @@ def test_a_bad_line_is_refused_by_its_number_and_those_before_it_are_not_lost(li
     assert words in str(error)
     report, written = echo(good * 2 + line + "\n" + good, retry={"max_attempts": 2})
     assert (report.succeeded, len(written.splitlines())) == (3, 3)
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_a_byte_that_cannot_be_decoded_spoils_its_line_and_no_other(errors: str, tmp_path: Path) -> None:
+    lines = [f'{{"id": "{number}", "payload": "caf\u00e9"}}\n'.encode() for number in range(1, 11)]
+    lines[5] = '{"id": "6", "payload": "caf\u00e9"}\n'.encode("latin-1")
+    file = tmp_path / "lines"
+    file.write_bytes(b"".join(lines))
+    with file.open(encoding="utf-8", errors=errors) as source:
+        error, _ = echo(source)
+    assert "line 6 cannot be decoded at character 28" in str(error)
+    with file.open(encoding="utf-8", errors=errors) as source:
+        report, written = echo(source, retry={"max_attempts": 2})
+    assert (report.processed, len(written.splitlines())) == (9, 9)
+
+
+def test_a_stream_that_was_read_from_and_cannot_be_decoded_has_no_end_that_looks_clean(tmp_path: Path) -> None:
+    good = b'{"id": "a", "payload": 1}\n'
+    file = tmp_path / "lines"
+    file.write_bytes(b"heading\n" + good * 1000 + b"\xe9\n" + good)
+    with file.open(encoding="utf-8") as source:
+        source.readline()
+        error, written = echo(source, retry={"max_attempts": 2})
+    read = len(written.splitlines())
+    assert f"nothing can be read behind line {read}: " in str(error)
+    assert 0 < read <= 1000
 
 
 def test_json_lines_serve_async_tasks_too() -> None:
