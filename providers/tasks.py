@@ -203,7 +203,8 @@ class CeleryProviderTask(Task):
         try:
             if unfinished >= self.deliveries:
                 lost = ProviderInternalError(f"{unfinished} processes died during this call")
-                provider.give_up(lost, attempts=unfinished, **asked)
+                with calls.answered_within(invocations.LONGEST):
+                    provider.give_up(lost, attempts=unfinished, **asked)
                 self._fail(lost, has_dead_letter=True)
             result = provider.execute(**asked)
         except (*calls.LOST, SoftTimeLimitExceeded) as error:

@@ -10,8 +10,8 @@ from typing import Any, Self
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, OperationalError, connection, connections
 
-from ergon_site.access.database import pooler
-from ergon_site.access.database.calls import time_limit
+from ergon_site.access.database import pooler, refusals
+from ergon_site.access.database.calls import close_connection, time_limit
 from ergon_site.access.database.parameters import numbered
 from providers.core.errors import ProviderUsageError
 from providers.database.dialects import POSTGRESQL, SQLITE, Dialect
@@ -93,11 +93,12 @@ def rows_again(statement: str, given: Mapping[str, Any]) -> list[Row]:
 
 @contextmanager
 def lost_connections_closed() -> Iterator[None]:
-    """Close a broken connection if a statement fails because the database is away."""
+    """Close a broken connection if a statement fails because the database is away, or takes no changes."""
     try:
         yield
-    except DatabaseError:
-        _close_if_lost()
+    except DatabaseError as error:
+        _close_if_lost(error)
+        _raise_if_refused(error)
         raise
 
 
@@ -115,9 +116,10 @@ class answered_within(time_limit):  # noqa: N801 (read as a verb; a generator wo
         later, _thread.later, _thread.ends_at = _thread.later, None, None
         try:
             super().__exit__(kind, error, trace)
+            _raise_if_refused(error)
         finally:
             if isinstance(error, DatabaseError):
-                _close_if_lost()
+                _close_if_lost(error)
             for call in later:
                 call()
 
@@ -132,9 +134,23 @@ def is_in_transaction() -> bool:
     return bool(connections[DEFAULT_DB_ALIAS].in_atomic_block)
 
 
-def _close_if_lost() -> None:
-    if not connection.in_atomic_block:
+def _close_if_lost(error: DatabaseError) -> None:
+    if connection.in_atomic_block:
+        return
+    if _is_refused(error):
+        close_connection()  # after a failover, a new one leads to the server that takes changes
+    else:
         connection.close_if_unusable_or_obsolete()
+
+
+def _raise_if_refused(error: BaseException | None) -> None:
+    """A database that takes no changes counts as away, too; to Django its error is an `InternalError`."""
+    if error is not None and _is_refused(error):
+        raise OperationalError(*error.args) from error
+
+
+def _is_refused(error: BaseException) -> bool:
+    return isinstance(error, DatabaseError) and not isinstance(error, LOST) and refusals.takes_no_changes(error)
 
 
 def call_untimed(call: Callable[[], None]) -> None:

@@ -3,13 +3,15 @@
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import kombu
 import pytest
+from django.db import connection
 from django_celery_results.models import TaskResult
 
 from engines import transactions
@@ -244,6 +246,32 @@ def test_a_task_whose_end_could_not_be_written_down_has_not_ended(broker: Broker
     assert json.loads(ended(task_id).result)["word"] == "fine"
     assert called(request) == 2
     assert not OutboxLetter.objects.exists()
+
+
+@contextmanager
+def without_changes() -> Iterator[None]:
+    """The database is read-only for all others, as after a failover to a server that is not promoted yet."""
+    alter_for_others("SET default_transaction_read_only = on")
+    try:
+        yield
+    finally:
+        alter_for_others("RESET default_transaction_read_only")
+
+
+def alter_for_others(change: str) -> None:
+    others = "datname = current_database() AND pid <> pg_backend_pid()"
+    with connection.cursor() as cursor:
+        cursor.execute(f'ALTER DATABASE "{connection.settings_dict["NAME"]}" {change}')
+        cursor.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
+
+
+def test_a_task_waits_for_a_database_that_takes_no_changes(broker: Broker, request_of: Make) -> None:
+    request, task_id = request_of("fine"), str(uuid4())
+    with without_changes():
+        broker.send(tell, **request, task_id=task_id)
+        eventually(lambda: bool(broker.lines(task_id)), "it has found out")
+    assert json.loads(ended(task_id).result)["word"] == "fine"
+    assert (called(request), states(task_id)[-1]) == (1, "succeeded")
 
 
 def test_a_task_that_the_broker_does_not_take_back_is_delivered_again(

@@ -51,6 +51,20 @@ def without_the_database() -> Iterator[None]:
         restore()
 
 
+@contextmanager
+def without_changes() -> Iterator[None]:
+    """The database is read-only for all that connect from here to the end of the block, as after a failover."""
+    with psycopg.connect(database_url(), autocommit=True) as other:
+        name = other.info.dbname
+        other.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+        connection.close()
+        try:
+            yield
+        finally:
+            other.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
+            connection.close()
+
+
 def won_and_not_kept(key: str | None = None, **attributes: Any) -> ProviderExecutionResult:
     """A success that the database could not take, which goes away during the call and is back after it."""
 
@@ -169,6 +183,39 @@ def test_what_may_have_been_settled_is_settled_once() -> None:
     assert calls.settle(request, step._replace(is_repeat=True)) == "ended"
     assert Gate.objects.values().get() == before
     assert attempts() == [("success", None)]
+
+
+@pytest.mark.postgresql
+def test_a_database_that_takes_no_changes_counts_as_away() -> None:
+    closed, local = scripted({"rank": 1}), scripted({"rank": 1}, on_store_failure="local")
+    with without_changes():
+        refused, made = closed.ask(idempotency_key="order-1"), local.ask(idempotency_key="order-2")
+    assert (refused.reason_code, closed.calls) == ("dependency_unavailable", [])
+    assert (made.ok, made.is_kept, calls.waiting()) == (True, False, 1)
+    assert closed.ask(idempotency_key="order-1").ok
+    assert (calls.waiting(), attempts()) == (0, [("success", None)] * 2)
+
+
+@pytest.mark.postgresql
+def test_a_success_is_kept_for_a_database_that_has_begun_to_take_no_changes() -> None:
+    def win(_: ProviderExecutionContext) -> dict[str, Any]:
+        failover.enter_context(without_changes())
+        return {"rank": 1}
+
+    with ExitStack() as failover:
+        result = scripted(win).ask(idempotency_key="order-1", deadline=time.monotonic() + LIMIT)
+        assert calls.waiting() == 1
+        assert journal.replay() == 0
+    assert (result.ok, result.is_kept) == (True, False)
+    assert (journal.replay(), attempts()) == (1, [("success", None)])
+
+
+@pytest.mark.postgresql
+def test_a_connection_to_a_server_that_takes_no_changes_any_more_is_made_anew() -> None:
+    provider = scripted({"rank": 1})
+    with connection.cursor() as cursor:
+        cursor.execute("SET default_transaction_read_only = on")
+    assert provider.ask().ok
 
 
 @pytest.mark.postgresql
