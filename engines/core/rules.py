@@ -79,7 +79,7 @@ class Policy(metaclass=Complete):
 
     @classmethod
     def from_stored(cls, values: Any) -> Self:
-        """The policy of a version, maybe one of a newer release: fields that are not known here are ignored."""
+        """The policy of a version, maybe one of another release: fields that are not known here are ignored."""
         return cls.from_dict(_known(cls, values))
 
     @classmethod
@@ -98,8 +98,15 @@ def _known(kind: type[Policy] | None, values: Any) -> Any:
     """The values without the names that the policy does not have."""
     if kind is None or not isinstance(values, Mapping):
         return values
-    known = {one.name: one.metadata.get("kind") for one in fields(kind)}  # type: ignore[arg-type]
-    return {name: _known(known[name], value) for name, value in values.items() if name in known}
+    known = {one.name: one.metadata for one in fields(kind)}  # type: ignore[arg-type]
+    return {name: _within(known[name], value) for name, value in values.items() if name in known}
+
+
+def _within(bounds: Mapping[str, Any], value: Any) -> Any:
+    """A stored value; one that an older release took, and that is too much now, is as much as may be."""
+    most = bounds.get("most")
+    is_too_much = most is not None and waits.is_duration(value) and value > most
+    return most if is_too_much else _known(bounds.get("kind"), value)
 
 
 def _is_unset(one: Field[Any], value: Any) -> bool:

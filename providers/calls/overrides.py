@@ -10,17 +10,17 @@ from ergon_site.access import audit
 from ergon_site.access.core.texts import LONGEST_REASON, is_storable
 from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from ergon_site.access.database.clock import database_time
+from providers.core import breaker
 from providers.core.breaker import BreakerState
 from providers.core.events import EXPIRED, NONE, PAUSED, EventKind, ProviderEventNotice
 from providers.core.exchange import Who
-from providers.core.gate import EVERY, aligned
+from providers.core.gate import EVERY, aligned, moment
 from providers.database import admitting, events
 from providers.models import Gate, ProviderEvent, ProviderHealthState, QuotaState
 from providers.models.columns import NAME
-from providers.models.gates import moment
 
 LARGEST = 10**15
-LONGEST = timedelta(days=3660)
+LONGEST = timedelta(seconds=breaker.LONGEST)
 # How long a breaker stays forced unless somebody says otherwise: one that is forgotten decides again.
 FORCED_FOR = timedelta(minutes=30)
 ROUNDED = timedelta(microseconds=2)

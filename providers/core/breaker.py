@@ -23,6 +23,12 @@ SLICES = 10
 RATE = rule(
     "a number above 0 and at most 1", lambda value: backoff.is_duration(value) and 0 < value <= 1, optional=True
 )
+# Seconds: no policy shuts a gate for longer. Calendars end, and what comes after them no page could show.
+LONGEST = 3660 * 86400.0
+SHUT_FOR = rule(
+    f"a number of seconds from 0 to {LONGEST:,.0f} (3,660 days)",
+    lambda value: backoff.is_duration(value) and value <= LONGEST,
+) | {"most": LONGEST}
 
 
 class BreakerState(StrEnum):
@@ -45,7 +51,7 @@ class BreakerPolicy(Policy):
         default=5, metadata=WHOLE | means("Consecutive failures that open the breaker.", "failures")
     )
     open_cooldown_seconds: float = field(
-        default=30.0, metadata=DURATION | means("How long the breaker stays open.", "seconds")
+        default=30.0, metadata=SHUT_FOR | means("How long the breaker stays open.", "seconds")
     )
     half_open_max_calls: int = field(
         default=1, metadata=WHOLE | means("Probes that may run at once, across all processes.", "calls")

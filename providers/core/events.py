@@ -5,13 +5,14 @@ The statement that changes a gate leaves marks on its row: `turned_from` and `he
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
 
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
+from providers.core.gate import moment
 
 # Where nothing is in force: no pause, no override, no quota.
 NONE = "none"
@@ -64,7 +65,7 @@ class Marks(NamedTuple):
 
     def notices(self, who: Who, why: str) -> Iterator[ProviderEventNotice]:
         """The events of these marks; `why` is what the decision was about."""
-        at = datetime.fromtimestamp(self.at, UTC)
+        at = moment(self.at)
         event = partial(ProviderEventNotice, **who._asdict(), generation=self.generation, at=at)
         opened = self.opened_by if self.turned_from == BreakerState.CLOSED.value else ""
         if self.turned_from:
@@ -80,4 +81,4 @@ class Marks(NamedTuple):
 
 
 def _moment(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    return None if seconds is None else moment(seconds)

@@ -4,6 +4,7 @@ Breaker, quota, cooldown, limits of our own, retry budget and an operator's word
 of `providers.database` on one row; or on two, where tenants share an account that has a gate of its own.
 """
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from math import floor
 from typing import NamedTuple
@@ -15,6 +16,8 @@ from providers.core.limits import RateLimit
 EVERY = "*"
 # Seconds. What a row says of a time further ahead than any wait for its lock was written before the clock was set back.
 SET_BACK = 60.0
+# Whatever the time zone in which it is shown.
+LAST = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 class Decision(StrEnum):
@@ -142,6 +145,11 @@ class Window(NamedTuple):
             return self
         fresh = aligned(now, length)
         return fresh if now < self.end else fresh._replace(start=max(fresh.start, self.end))
+
+
+def moment(seconds: float) -> datetime:
+    """A time of the gate as a datetime; a later one than any calendar knows is the last that they know."""
+    return datetime.fromtimestamp(min(seconds, LAST.timestamp()), UTC)
 
 
 def aligned(now: float, length: float) -> Window:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from engines.core.rules import DURATION, FLAG, LATER, TIME_LIMIT, WHOLE, Policy, means, nested, part, rule
-from providers.core.breaker import BreakerPolicy, OpeningRules
+from providers.core.breaker import SHUT_FOR, BreakerPolicy, OpeningRules
 from providers.core.gate import Scope
 from providers.core.limits import BulkheadPolicy, RateLimit
 from providers.core.retry import RETRY_AFTER_CEILING, RetryBudget, RetryPolicy
@@ -49,7 +49,7 @@ class ProviderPolicy(Policy):
     timeout: float | None = field(default=30.0, metadata=TIME_LIMIT | means("Time limit of each attempt.", "seconds"))
     retry_after_ceiling: float = field(
         default=RETRY_AFTER_CEILING,
-        metadata=DURATION | means("Longest pause that the provider may request.", "seconds"),
+        metadata=SHUT_FOR | means("Longest pause that the provider may request.", "seconds"),
     )
     count_rate_limited: bool = field(
         default=False, metadata=FLAG | means("Whether the breaker counts rate-limit answers as failures.")

@@ -1,6 +1,6 @@
 """The state of each capability: the gate that is asked before every call, and what people see of quota and health."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import ClassVar
 
 from django.db import models
@@ -207,8 +207,3 @@ class ProviderHealthState(OfCapability):
             ),
             named("provider_health"),
         ]
-
-
-def moment(seconds: float) -> datetime:
-    """A time of the gate as a datetime."""
-    return datetime.fromtimestamp(seconds, UTC)

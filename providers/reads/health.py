@@ -11,7 +11,7 @@ from django.db.models.functions import Cast, Now
 from ergon_site.access.database.clock import database_time
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
-from providers.core.gate import EVERY, SET_BACK
+from providers.core.gate import EVERY, SET_BACK, moment
 from providers.core.histogram import Rates, rates_of
 from providers.models import (
     Gate,
@@ -21,7 +21,6 @@ from providers.models import (
     ProviderMinute,
     QuotaState,
 )
-from providers.models.gates import moment
 
 HOUR = 60
 COUNTED = 10_000

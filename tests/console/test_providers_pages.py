@@ -23,6 +23,7 @@ from providers import (
     registry,
 )
 from providers.core.exchange import Who
+from providers.core.gate import moment
 from providers.models import (
     CachedAnswer,
     Gate,
@@ -32,7 +33,6 @@ from providers.models import (
     ProviderPolicyRow,
     TaskExecution,
 )
-from providers.models.gates import moment
 from tests.console import records
 from tests.factories import TaskExecutionFactory
 from tests.providers.scripted_providers import AT_ONCE, TENANT, WHO, scripted
@@ -109,6 +109,22 @@ def test_the_effective_state_is_shown_and_filtered_by(browse: Client, gate: Gate
     assert "The quota is used up" in records.read(browse, page(gate))
     for wrong in ("breaker=ajar", "quota=much", "nothing=1"):
         assert browse.get(f"{PROVIDERS}gate/?{wrong}").status_code == 302
+
+
+def test_times_that_no_calendar_knows_break_no_page(browse: Client, gate: Gate) -> None:
+    """As releases wrote them whose policies had no longest cooldown."""
+    beyond = 999_999_999_999.0
+    Gate.objects.update(state="open", open_until=beyond, cooldown_until=beyond)
+    until = f"to_timestamp({beyond})" if connection.vendor == "postgresql" else "NULL"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""INSERT INTO provider_events (tenant_id, provider_name, capability, kind, from_state, to_state,
+            generation, until) VALUES (%s, %s, %s, 'breaker', 'closed', 'open', 1, {until})""",
+            WHO,
+        )
+    event = ProviderEvent.objects.get(kind="breaker")
+    for path in ("/admin/", f"{PROVIDERS}gate/", page(gate), f"{PROVIDERS}providerevent/", page(event)):
+        assert browse.get(path).status_code == 200, path
 
 
 def test_the_export_has_what_the_list_shows(browse: Client, gate: Gate) -> None:

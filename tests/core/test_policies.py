@@ -125,6 +125,16 @@ def test_what_a_newer_release_has_added_is_ignored_in_a_version_and_nothing_else
         ConsumerPolicy.from_stored({"loop": {"batch": 7}})
 
 
+def test_what_an_older_release_has_taken_and_is_too_much_now_is_as_much_as_may_be_in_a_version() -> None:
+    older = {"breaker": {"open_cooldown_seconds": 999_999_999_999}, "retry_after_ceiling": 1e300}
+    with pytest.raises(PolicyError, match=r"breaker.open_cooldown_seconds must be a number of seconds from 0 to 316,"):
+        ProviderPolicy.from_dict(older)
+    policy = ProviderPolicy.from_stored(older)
+    assert (policy.breaker.open_cooldown_seconds, policy.retry_after_ceiling) == (3660 * 86400, 3660 * 86400)
+    with pytest.raises(PolicyError, match="retry_after_ceiling"):
+        ProviderPolicy.from_stored({"retry_after_ceiling": "soon"})
+
+
 def test_defaults_are_those_of_the_specification() -> None:
     assert RetryPolicy().to_dict() == {
         "max_attempts": 1,

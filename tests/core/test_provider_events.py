@@ -47,3 +47,8 @@ def test_each_mark_is_an_event(
 ) -> None:
     marks = Marks(5.0, 7, state, turned_from, held_from, open_until, held_until)
     assert list(marks.notices(WHO, "timeout")) == [event(*one) for one in events]
+
+
+def test_a_time_that_no_calendar_knows_is_their_last() -> None:
+    [opened] = Marks(5.0, 7, "open", "closed", "", 999_999_999_999.0, None).notices(WHO, "timeout")
+    assert opened.until == datetime(9999, 12, 31, tzinfo=UTC)

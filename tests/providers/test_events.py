@@ -24,9 +24,9 @@ from providers import (
     on_event,
 )
 from providers.core.exchange import Who
+from providers.core.gate import moment
 from providers.database import events
 from providers.models import Gate, ProviderEvent
-from providers.models.gates import moment
 from providers.reads import lists
 from tests.api.api_clients import problem
 from tests.processes import ROOT, eventually

@@ -9,13 +9,12 @@ from hypothesis import given, settings, strategies as st
 
 from providers.calls import settling
 from providers.core.breaker import Breaker, BreakerPolicy, BreakerState, OpeningRules, Permit, Verdict
-from providers.core.gate import EVERY, NOTHING, Admission, Asked, Decision, Reservation, Scope
+from providers.core.gate import EVERY, NOTHING, Admission, Asked, Decision, Reservation, Scope, moment
 from providers.core.limits import RateLimit
 from providers.core.retry import RetryBudget
 from providers.database import admitting, gates, sql
 from providers.database.dialects import Dialect
 from providers.models import Gate
-from providers.models.gates import moment
 from tests.core.gate_model import Asks, Gate as GateValue, Override, Pair, Quota, Returned, opened
 from tests.core.test_provider_gate import (  # noqa: F401 (the tables, decided by the statements)
     test_a_bucket_fills_steadily_and_no_edge_gives_twice_its_burst,

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from django.db import DatabaseError, OperationalError, connection, transaction
+from django.test import Client
 
 from engines.core.errors import PolicyError
 from engines.worker import maintenance
@@ -13,7 +14,10 @@ from ergon_site.gauges import NAMES, Gauges
 from providers import (
     BreakerPolicy,
     ProviderConnectionError,
+    ProviderError,
     ProviderPolicy,
+    ProviderRateLimitError,
+    ProviderTimeoutError,
     RetryPolicy,
     active_policy,
     calls,
@@ -21,7 +25,7 @@ from providers import (
     policies,
     registry,
 )
-from providers.models import Gate, ProviderExecutionMetric, ProviderPolicyVersion
+from providers.models import Gate, ProviderEvent, ProviderExecutionMetric, ProviderPolicyRow, ProviderPolicyVersion
 from tests.providers.scripted_providers import WHO, scripted
 
 pytestmark = pytest.mark.django_db
@@ -111,13 +115,31 @@ def test_while_the_database_is_away_the_last_word_holds(monkeypatch: pytest.Monk
 
 def test_what_is_not_valid_is_never_kept() -> None:
     wrong: list[Any] = [{"timeout": 0}, {"on_store_failure": "perhaps"}, {"retry": {"max_attempts": 0}}, {"x": 1}, []]
-    for body in wrong:
+    for_ever = [{"breaker": {"open_cooldown_seconds": 999_999_999_999}}, {"retry_after_ceiling": 999_999_999_999}]
+    for body in [*wrong, *for_ever]:
         with pytest.raises(PolicyError):
             write(body)
     for name in ("", " ", "x" * 101, "a\x00b"):
         with pytest.raises(policies.PolicyNameError, match="a text of 1 to 100 characters"):
             policies.write(name, "send", body={}, by="ada", reason="x")
     assert not ProviderPolicyVersion.objects.exists()
+
+
+@pytest.mark.parametrize("error", [ProviderTimeoutError(), ProviderRateLimitError(retry_after=999_999_999_999)])
+def test_a_version_of_an_older_release_shuts_for_no_longer_than_calendars_go(
+    browse: Client, error: ProviderError
+) -> None:
+    first = write({})
+    for_ever = {"breaker": {"failure_threshold": 1, "open_cooldown_seconds": 999_999_999_999}}
+    body = first.body | for_ever | {"retry_after_ceiling": 999_999_999_999}
+    second = ProviderPolicyVersion.objects.create(policy=first.policy, number=2, body=body, author="ada", reason="x")
+    ProviderPolicyRow.objects.update(active=second)
+    active_policy.forget_all()
+    provider = scripted(error, retry_policy=RetryPolicy(max_attempts=1))
+    assert provider.ask().reason_code == error.reason_code
+    assert [one.until is not None for one in ProviderEvent.objects.all()] == [True]
+    assert browse.get("/admin/").status_code == 200
+    policies.activate(*RANK, number=2, by="ada", reason="again")
 
 
 def test_an_attribute_that_no_policy_takes_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

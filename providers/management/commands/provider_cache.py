@@ -8,9 +8,9 @@ from ergon_site.access.cli.commands import actor, moment
 from ergon_site.access.cli.options import add_reason, add_yes
 from providers import calls
 from providers.core.exchange import Who
+from providers.core.gate import moment as moment_of
 from providers.management.base import VerbsCommand, add_create, add_who, who_in
 from providers.models import CachedAnswer
-from providers.models.gates import moment as moment_of
 
 
 class Command(VerbsCommand):
