@@ -195,11 +195,10 @@ class ProviderBase(ABC):
         self, ticket: CallRequest, labels: Mapping[str, str], span: Any, *, is_checked: bool = True
     ) -> tuple[Any, Work, Store]:
         """The rules, what they call and what they ask."""
-        context, policy = ticket.context, ticket.policy
-        is_guarded = context.idempotency_key is not None or policy.deduplicate
+        context = ticket.context
         has_fallback = self._has_fallback(ticket.operation)
-        terms: dict[str, Any] = {"key": ticket.key, "is_guarded": is_guarded, "has_fallback": has_fallback}
-        execution = calling.Execution(policy, context, time.monotonic, **terms)
+        terms: dict[str, Any] = {"key": ticket.key, "is_guarded": ticket.is_guarded, "has_fallback": has_fallback}
+        execution = calling.Execution(ticket.policy, context, time.monotonic, **terms)
         asked: dict[str, Any] = {
             "tenant_id": ticket.who.tenant_id,
             "campaign_id": ticket.campaign_id,
@@ -208,7 +207,7 @@ class ProviderBase(ABC):
         }
         asynchronous = self._aexecute_impl and partial(self._aexecute_impl, **asked)
         # A key that guards the request is the attempts' to know: a provider may keep to it as well.
-        known = replace(context, idempotency_key=ticket.key) if is_guarded else context
+        known = replace(context, idempotency_key=ticket.key) if ticket.is_guarded else context
         told = partial(_told, ticket, labels, span)
         fallback = partial(self._fall_back, ticket)
         work = Work(known, labels, partial(self._execute_impl, **asked), asynchronous, told, fallback)

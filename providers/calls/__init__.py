@@ -33,7 +33,12 @@ from providers.calls.overrides import (
 from providers.calls.pruning import prune as prune, prune_old as prune_old
 from providers.calls.rating import board as board, rollup as rollup
 from providers.calls.refusing import give_up as give_up, refuse as refuse, stand_in as stand_in
-from providers.calls.settling import claim as claim, kept as kept, settle as settle
+from providers.calls.settling import (
+    claim as claim,
+    claim_afterwards as claim_afterwards,
+    kept as kept,
+    settle as settle,
+)
 from providers.core.exchange import CallRequest as CallRequest
 from providers.database.admitting import admit as admit
 from providers.database.sql import (

@@ -20,7 +20,7 @@ from providers.calls import settling
 from providers.conf import settings
 from providers.core import journal_entry
 from providers.core.exchange import CallRequest
-from providers.core.steps import Claimed, Settle
+from providers.core.steps import Settle
 from providers.database import sql
 
 # At most so much, in pages of 4 KiB; beyond that an outcome is only logged.
@@ -158,10 +158,7 @@ def _replay(chosen: str, *given: str) -> int:
 
 def _settle(request: CallRequest, settlement: Settle) -> None:
     """Settle an outcome. The key of a call that was made without the database is claimed first."""
-    is_guarded = request.context.idempotency_key is not None or request.policy.deduplicate
-    if is_guarded and request.token is None:
-        claimed = settling.claim(request, lease=request.policy.idempotency_lease)
-        request.token = claimed.token if isinstance(claimed, Claimed) else None
+    settling.claim_afterwards(request)
     if settlement.cooldown is not None:
         # A pause counts from when it was asked for.
         left = request.asked_at + settlement.duration + settlement.cooldown - time.time()

@@ -1,4 +1,4 @@
-"""VERBS: claim, settle, settle_together.
+"""VERBS: claim, claim_afterwards, settle, settle_together.
 
 A request that has a key is made by one caller at a time, and its success is given again. How an attempt came out (the
 call, its minute, the gate, what is visible) is one statement on PostgreSQL. A terminal failure of a task is kept as a
@@ -63,6 +63,13 @@ def claim(ticket: CallRequest, *, lease: float) -> Claimed | Replay | Busy | Tak
     if state == ClaimState.SUCCEEDED.value:
         return Replay(json.loads(answer))
     return Busy(max(0.0, left))
+
+
+def claim_afterwards(ticket: CallRequest) -> None:
+    """Take the key of a request that was called for while the database could not be asked for it."""
+    if ticket.is_guarded and ticket.token is None:
+        claimed = claim(ticket, lease=ticket.policy.idempotency_lease)
+        ticket.token = claimed.token if isinstance(claimed, Claimed) else None
 
 
 class Seen(NamedTuple):

@@ -112,6 +112,11 @@ class CallRequest:
     transaction_id: str | None = None
 
     @property
+    def is_guarded(self) -> bool:
+        """Whether its key keeps it from being made twice."""
+        return self.context.idempotency_key is not None or self.policy.deduplicate
+
+    @property
     def account_gate(self) -> Who:
         return Who(self.account, self.who.provider_name, EVERY)
 

@@ -178,6 +178,7 @@ class Store:
             return Decision.RETRY if step.wants_retry else StoreLost(is_local=True)
 
         def settle(is_repeat: bool) -> Decision:  # noqa: FBT001 (of a callback)
+            calls.claim_afterwards(self._ticket)
             return calls.settle(self._ticket, step._replace(is_repeat=is_repeat or step.is_repeat))
 
         return self._ask("settle", settle)

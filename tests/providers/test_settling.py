@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test import TransactionTestCase
 
 from ergon_site.dashboard import providers
@@ -283,6 +283,21 @@ def test_a_call_without_the_database_gets_its_own_answer_again_from_the_journal(
     assert (first.payload, first.replayed, second.payload, second.replayed) == ({"rank": 2}, False, {"rank": 2}, True)
     assert journal.replay() == 1
     assert IdempotencyClaim.objects.get().state == "succeeded"
+
+
+def test_a_key_that_could_not_be_claimed_keeps_the_answer_that_came_with_the_database_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lose(*_: Any, **__: Any) -> Any:
+        raise OperationalError
+
+    provider = scripted({"rank": 1}, {"rank": 2}, on_store_failure="local")
+    with monkeypatch.context() as patch:
+        # The database is away for this one statement, which no outage of a test's could meet.
+        patch.setattr(calls, "claim", lose)
+        assert provider.ask(idempotency_key="order-1").payload == {"rank": 1}
+    again = provider.ask(idempotency_key="order-1")
+    assert (again.payload, again.replayed, len(provider.calls)) == ({"rank": 1}, True, 1)
 
 
 @pytest.mark.postgresql
