@@ -95,6 +95,7 @@ class Execution:
     called_at: float = 0.0
     reservation: Admission | None = None  # of the quota, for the whole execution
     is_claimed: bool = False
+    is_anothers: bool = False  # somebody else makes the request, or has the key for another one
     has_left: bool = False  # some request may have reached the provider
     is_unkept: bool = False  # how it ended could not be written down
     is_shut_out: bool = False  # nothing passes for a while after its failure, and it comes back when that is over
@@ -150,7 +151,7 @@ class Execution:
     @property
     def may_stand_in(self) -> bool:
         """Whether there may be an answer instead of the provider's."""
-        return self.has_fallback or self.policy.stale_for is not None
+        return not self.is_anothers and (self.has_fallback or self.policy.stale_for is not None)
 
     def settled_as(self, end: Outcome) -> Outcome:
         """How a failure is written down: as a dead letter only after nothing has stood in."""
@@ -180,7 +181,7 @@ def execute(execution: Execution) -> Steps[ProviderExecutionResult]:
         if execution.is_guarded:
             earlier = yield from claim(execution)
             if earlier is not None:
-                return earlier
+                return (yield from stand_in(execution, earlier))
         # After the claim: a key that has an answer keeps it, whatever was kept since.
         if policy.cache_for and (cached := (yield LookUp(policy.cache_for))) is not None:
             hit = StandIn(execution.number, Source.CACHE, cached.payload)
@@ -190,30 +191,37 @@ def execute(execution: Execution) -> Steps[ProviderExecutionResult]:
         return (yield from break_off(execution))
     if not result.ok:
         return (yield from stand_in(execution, result))
-    if policy.cache_for is not None and result.payload is not None and result.is_kept:
+    is_fresh = result.is_kept and not result.replayed
+    if policy.cache_for is not None and result.payload is not None and is_fresh:
         with suppress(StoppedError):  # it has succeeded and is settled
             yield Keep(result.payload)
     return result
 
 
-def claim(execution: Execution) -> Steps[ProviderExecutionResult | None]:
-    """Take the key; otherwise how the execution ends: replayed, refused, or after waiting for the first."""
+def claim(execution: Execution, failure: ProviderError | None = None) -> Steps[ProviderExecutionResult | None]:
+    """Take the key; otherwise how the execution ends: replayed, refused, or after waiting for the first.
+
+    Before another attempt, after a `failure`, it is taken anew: its lease may have ended while the process stood still.
+    """
     waits_until = execution.clock() + execution.policy.idempotency_wait
     while True:
         match (yield Claim()):
             case Replay(payload):
                 return replace(execution.result(payload=payload), replayed=True)
             case Taken():
+                execution.is_anothers = True
                 error: ProviderError = ProviderBadRequestError("the idempotency key was used for another request")
-                return (yield from refuse(execution, error, is_end=True))
+                return (yield from refuse(execution, error))
             case StoreLost():
-                return (yield from stand_in(execution, execution.result(store_lost())))
+                execution.is_unkept = failure is not None
+                return execution.result(failure or store_lost())
             case Busy(retry_after):
                 now, left = execution.clock(), execution.left()
                 if now + LOOKS_EVERY > waits_until or (left is not None and left <= LOOKS_EVERY):
+                    execution.is_anothers = True
                     message = "the same request is in progress"
                     error = ProviderDependencyError(message, retry_after=retry_after, is_passing=True)
-                    return (yield from refuse(execution, error, is_end=True))
+                    return (yield from refuse(execution, error))
                 yield Sleep(LOOKS_EVERY)
             case _:
                 execution.is_claimed = True
@@ -267,6 +275,8 @@ def attempts(execution: Execution) -> Steps[ProviderExecutionResult]:
             return execution.result(failure, suppressed=decision is Decision.SUPPRESSED)
         execution.number += 1
         yield Sleep(delay)
+        if execution.is_claimed and (earlier := (yield from claim(execution, failure))) is not None:
+            return earlier
 
 
 def fail(execution: Execution, made: Made, error: ProviderError) -> Steps[tuple[float, Decision]]:
@@ -346,15 +356,11 @@ def break_off(execution: Execution) -> Steps[ProviderExecutionResult]:
 
 
 def refuse(
-    execution: Execution, error: ProviderError, original: ProviderError | None = None, *, is_end: bool = False
+    execution: Execution, error: ProviderError, original: ProviderError | None = None
 ) -> Steps[ProviderExecutionResult]:
-    """An attempt that was not made. If others were, the reason stays the one that made them fail.
-
-    `is_end` says that nothing will stand in.
-    """
+    """An attempt that was not made. If others were, the reason stays the one that made them fail."""
     # Whoever refused, a refused call has failed; only one that nobody will make again is a dead letter.
-    end = execution.end_of(original or error)
-    end = end if is_end else execution.settled_as(end)
+    end = execution.settled_as(execution.end_of(original or error))
     # With a reservation for each attempt, that of the last one was settled with it.
     refund = NOTHING if execution.policy.quota_per_attempt else execution.unpaid()
     outcome = Outcome.FAILED if end is Outcome.RETRY else end

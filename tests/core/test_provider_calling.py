@@ -29,6 +29,7 @@ from providers.core.steps import (
     Failed,
     FallBack,
     GiveUp,
+    Keep,
     LookUp,
     Refuse,
     Replay,
@@ -289,6 +290,32 @@ def test_a_claimed_request_goes_on() -> None:
     stage = Stage()
     assert stage.play(is_guarded=True).ok
     assert stage.names() == ["Claim", "Admit", "Call", "Settle"]
+
+
+AGAIN = ["Claim", "Admit", "Call", "Settle", "Sleep", "Claim"]
+
+
+def test_a_claimed_request_is_claimed_anew_before_it_is_tried_again() -> None:
+    stage = Stage(SLOW)
+    assert stage.play(is_guarded=True).ok
+    assert stage.names() == [*AGAIN, "Admit", "Call", "Settle"]
+
+
+def test_what_another_has_made_while_its_lease_was_over_is_not_tried_again() -> None:
+    stage = Stage(SLOW, claims=[Claimed("token"), Replay({"rank": 1})])
+    result = stage.play(ProviderPolicy(retry=RETRY, cache_for=60), is_guarded=True)
+    assert (result.payload, result.replayed, len(result.attempts)) == ({"rank": 1}, True, 1)
+    assert stage.of(Keep) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"), [(Busy(9.0), "dependency_unavailable"), (Taken(), "bad_request"), (StoreLost(), "timeout")]
+)
+def test_what_another_makes_while_its_lease_was_over_is_not_tried_again(found: Any, reason: str) -> None:
+    stage = Stage(SLOW, claims=[Claimed("token"), found])
+    result = stage.play(is_guarded=True)
+    assert (result.reason_code, result.is_kept) == (reason, not isinstance(found, StoreLost))
+    assert stage.names() == (AGAIN if isinstance(found, StoreLost) else [*AGAIN, "Refuse"])
 
 
 def test_without_the_database_nothing_is_called() -> None:

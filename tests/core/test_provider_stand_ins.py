@@ -25,6 +25,7 @@ from providers.core.steps import (
     Busy,
     Cached,
     Call,
+    Claimed,
     FallBack,
     GiveUp,
     Keep,
@@ -260,6 +261,9 @@ def test_nothing_stands_in_for_a_request_that_is_anothers(claim: Any) -> None:
     stage = falling_back(claims=[claim], found=[KEPT])
     assert stage.play(CACHED, is_guarded=True, task_name="fetch").outcome is Outcome.DEAD_LETTER
     assert (stage.names(), stage.of(Refuse)[0].outcome) == (["Claim", "Refuse"], Outcome.DEAD_LETTER)
+    stage = falling_back(SLOW, claims=[Claimed("token"), claim])
+    assert stage.play(is_guarded=True, task_name="fetch").outcome is Outcome.DEAD_LETTER
+    assert (stage.names()[-2:], stage.of(Refuse)[0].outcome) == (["Claim", "Refuse"], Outcome.DEAD_LETTER)
 
 
 def test_nothing_stands_in_for_what_nobody_wants_any_more() -> None:

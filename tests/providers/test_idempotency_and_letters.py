@@ -82,6 +82,19 @@ def test_a_request_whose_maker_is_gone_is_made_by_the_next() -> None:
     assert provider.ask(idempotency_key="order-1").ok
 
 
+def test_a_maker_that_stood_still_beyond_its_lease_does_not_make_again_what_another_has_made() -> None:
+    other = scripted({"rank": 2})
+
+    def stand_still(_: Any) -> dict[str, Any]:
+        IdempotencyClaim.objects.update(lease_until=1.0)
+        assert other.ask(idempotency_key="pay-1").ok
+        raise TimeoutError
+
+    provider = scripted(stand_still, {"rank": 3})
+    result = provider.ask(idempotency_key="pay-1")
+    assert (result.payload, result.replayed, len(provider.calls), len(other.calls)) == ({"rank": 2}, True, 1, 1)
+
+
 def test_requests_without_a_key_are_known_by_what_they_ask_if_the_provider_says_so() -> None:
     fields = {"snapshot": ("keyword",)}
     provider = scripted({"rank": 1}, deduplicate=True, idempotency_fields=fields)
