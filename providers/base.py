@@ -23,6 +23,7 @@ from providers.core.exchange import (
     ProviderExecutionResult,
     Source,
     Who,
+    time_to_ask,
 )
 from providers.core.limits import BulkheadPolicy, RateLimit
 from providers.core.policy import ProviderPolicy
@@ -173,7 +174,7 @@ class ProviderBase(ABC):
         refuse_deadline(context.deadline, time.monotonic())
         request = self.request_of(tenant_id=tenant_id, operation=operation, payload=payload)
         key, fingerprint = request.digests()
-        governing = governing or active_policy.governing(self)
+        governing = governing or active_policy.governing(self, time_to_ask(context.left(time.monotonic())))
         account = Who.of_account(self.provider_name, self.account_of(who.tenant_id))
         return CallRequest(
             who=who,

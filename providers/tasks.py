@@ -46,7 +46,7 @@ from providers.core.errors import (
     ProviderTimeoutError,
     ProviderUsageError,
 )
-from providers.core.exchange import Outcome, ProviderExecutionContext
+from providers.core.exchange import Outcome, ProviderExecutionContext, time_to_ask
 from providers.core.request import refuse_mistakes, refuse_payload, tenant_in
 from providers.core.retry import countdown
 from providers.models.calls import TaskState
@@ -157,7 +157,8 @@ class CeleryProviderTask(Task):
         asked: dict[str, Any] = {"tenant_id": tenant_id, "operation": operation, "payload": payload}
         if idempotency_key is None:
             request = provider.request_of(**asked)
-            is_shared = self.deduplicate or active_policy.governing(provider).policy.deduplicate
+            limit = time_to_ask(self.request.deadline - time.monotonic())
+            is_shared = self.deduplicate or active_policy.governing(provider, limit).policy.deduplicate
             idempotency_key = request.key if is_shared else request.key_within(task_id)
         if tenant_id != self.request.tenant_id:
             invocations.name_tenant(invocation, tenant_id)

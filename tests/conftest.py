@@ -23,7 +23,7 @@ from facts import ledger
 from providers import active_policy
 from providers.calls.rating import board
 from providers.conf import settings as provider_settings
-from providers.drivers import store
+from providers.core import exchange
 from tests import database
 from tests.processes import LIMIT, Site, serve
 
@@ -72,7 +72,7 @@ def _brisk_and_clean(django_test_environment: None) -> Iterator[None]:
         patch.setattr(PBKDF2PasswordHasher, "iterations", 1)
         patch.setattr(TransactionTestCase, "_fixture_teardown", database.clean)
         patch.setattr(TransactionTestCase, "_should_reload_connections", lambda _case: False)
-        patch.setattr(store, "MOST", LIMIT)
+        patch.setattr(exchange, "MOST", LIMIT)
         yield
 
 

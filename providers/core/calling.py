@@ -113,6 +113,11 @@ class Execution:
         limits = [limit for limit in (self.policy.timeout, self.left()) if limit is not None]
         return min(limits, default=None)
 
+    def has_time(self, wait: float = 0.0) -> bool:
+        """Whether there is time left after so long a wait."""
+        left = self.left()
+        return left is None or wait < left
+
     def can_wait(self, seconds: float) -> bool:
         """Whether somebody who comes back by itself has the patience for so long a pause."""
         return self.context.patience is None or seconds < self.context.patience
@@ -156,6 +161,11 @@ class Execution:
     def settled_as(self, end: Outcome) -> Outcome:
         """How a failure is written down: as a dead letter only after nothing has stood in."""
         return Outcome.FAILED if end is Outcome.DEAD_LETTER and self.may_stand_in else end
+
+    def refused_as(self, error: ProviderError) -> Outcome:
+        """How an attempt that was not made is written down: as failed, or as dead if nobody makes it again."""
+        end = self.settled_as(self.end_of(error))
+        return Outcome.FAILED if end is Outcome.RETRY else end
 
     def result(
         self, error: ProviderError | None = None, payload: dict[str, object] | None = None, *, suppressed: bool = False
@@ -232,11 +242,9 @@ def attempts(execution: Execution) -> Steps[ProviderExecutionResult]:
     """Try until it succeeds, fails for good, or nothing allows another attempt. Each attempt passes the gate."""
     policy, failure = execution.policy, None
     while True:
-        timeout = execution.timeout()
-        if timeout is not None and timeout <= 0:
+        if not execution.has_time():
             # Hardly any but the first attempt comes here: a wait that would reach the deadline is not begun.
-            late = failure or ProviderTimeoutError("the deadline had passed before the call", never_left=True)
-            return (yield from refuse(execution, late))
+            return (yield from refuse(execution, failure or too_late()))
         is_paid = bool(execution.attempts) and not policy.quota_per_attempt
         admission = yield Admit(execution.number, 0 if is_paid else policy.cost)
         if isinstance(admission, StoreLost):
@@ -258,6 +266,9 @@ def attempts(execution: Execution) -> Steps[ProviderExecutionResult]:
             return (yield from refuse(execution, refused, failure))
         if admission.reservation.is_held:
             execution.reservation = admission
+        if not execution.has_time():
+            return (yield from turn_back(execution, admission, failure or too_late()))
+        timeout = execution.timeout()
         execution.calling, execution.called_at = admission, execution.clock()
         answer: Answered | Failed = yield Call(execution.number, timeout)
         made = Made(execution.number, admission, execution.clock() - execution.called_at, timeout)
@@ -274,6 +285,8 @@ def attempts(execution: Execution) -> Steps[ProviderExecutionResult]:
         if decision is not Decision.RETRY:
             return execution.result(failure, suppressed=decision is Decision.SUPPRESSED)
         execution.number += 1
+        if not execution.has_time(delay):  # any more: it was settled as one that is tried again
+            return (yield from refuse(execution, failure))
         yield Sleep(delay)
         if execution.is_claimed and (earlier := (yield from claim(execution, failure))) is not None:
             return earlier
@@ -313,6 +326,14 @@ def fail(execution: Execution, made: Made, error: ProviderError) -> Steps[tuple[
     told = Attempt(made.number, milliseconds(made.duration), outcome, error.reason_code, error.http_status)
     execution.attempts.append(told)
     return delay or 0.0, decision
+
+
+def turn_back(execution: Execution, admission: Admission, error: ProviderError) -> Steps[ProviderExecutionResult]:
+    """Give back what an attempt was let through with: that took so long that no time is left for the call."""
+    execution.has_left = execution.has_left and not execution.policy.quota_per_attempt
+    made, outcome = Made(execution.number, admission, 0.0, 0.0), execution.refused_as(error)
+    yield from settle(execution, Settle(*made, Verdict.NEUTRAL, outcome, error=error, refund=execution.unpaid()))
+    return execution.result(error)
 
 
 def settle(execution: Execution, settlement: Settle, waits: Sequence[float] = SETTLES_AGAIN_AFTER) -> Steps[Decision]:
@@ -359,11 +380,9 @@ def refuse(
     execution: Execution, error: ProviderError, original: ProviderError | None = None
 ) -> Steps[ProviderExecutionResult]:
     """An attempt that was not made. If others were, the reason stays the one that made them fail."""
-    # Whoever refused, a refused call has failed; only one that nobody will make again is a dead letter.
-    end = execution.settled_as(execution.end_of(original or error))
     # With a reservation for each attempt, that of the last one was settled with it.
     refund = NOTHING if execution.policy.quota_per_attempt else execution.unpaid()
-    outcome = Outcome.FAILED if end is Outcome.RETRY else end
+    outcome = execution.refused_as(original or error)
     kept = yield Refuse(execution.number, error, outcome, refund, ends_execution=bool(execution.attempts))
     execution.is_unkept = isinstance(kept, StoreLost)
     return execution.result(original or error)
@@ -413,6 +432,10 @@ def answer_instead(execution: Execution, error: ProviderError) -> Steps[Provider
             duration = execution.clock() - started
             return (yield from serve(execution, StandIn(execution.number, Source.FALLBACK, payload, error, duration)))
     return None
+
+
+def too_late() -> ProviderError:
+    return ProviderTimeoutError("the deadline had passed before the call", never_left=True)
 
 
 def store_lost() -> ProviderError:

@@ -13,6 +13,8 @@ from providers.core.request import tenant_in
 
 # A lease outlives the deadline of whoever holds it: nobody else may begin while it may still be calling.
 SLACK = 5.0
+# Seconds that the database has for an answer.
+MOST, LEAST = 5.0, 0.2
 
 
 class Outcome(StrEnum):
@@ -87,6 +89,11 @@ class ProviderExecutionContext:
     def left(self, now: float) -> float | None:
         """The seconds until the deadline; None if there is none."""
         return None if self.deadline is None else self.deadline - now
+
+
+def time_to_ask(left: float | None, least: float = LEAST) -> float:
+    """The seconds that the database has for an answer: half of what a call has left, so that the rest is left."""
+    return MOST if left is None else min(MOST, max(least, left / 2))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import structlog
 
 from providers import calls, telemetry
 from providers.core.errors import ProviderCircuitOpenError
-from providers.core.exchange import SLACK, CallRequest, Who
+from providers.core.exchange import LEAST, SLACK, CallRequest, Who, time_to_ask
 from providers.core.gate import Admission, Asked, Decision, Scope
 from providers.core.policy import StoreFailure
 from providers.core.steps import (
@@ -33,8 +33,8 @@ from providers.drivers.circuit_breaker import CircuitBreaker
 
 log = structlog.get_logger("ergon.providers")
 T = TypeVar("T")
-# Seconds for an answer of the database.
-MOST, LEAST, LEAST_TO_SETTLE = 5.0, 0.2, 1.0
+# Seconds that the database has at least to settle.
+LEAST_TO_SETTLE = 1.0
 
 _breakers: dict[Who, CircuitBreaker] = {}
 # Of each capability whose bulkhead is this process's: when the place of each running call expires.
@@ -227,10 +227,8 @@ class Store:
         return StoreLost()
 
     def _time_for(self, verb: str) -> float:
-        """The seconds that the database has for an answer: half of what the call has left, so that the rest is left."""
-        left = self._left()
-        shortest = LEAST_TO_SETTLE if verb == "settle" else LEAST
-        return MOST if left is None else min(MOST, max(shortest, left / 2))
+        """The seconds that the database has for an answer."""
+        return time_to_ask(self._left(), LEAST_TO_SETTLE if verb == "settle" else LEAST)
 
     def _left(self) -> float | None:
         return self._ticket.context.left(self._clock())

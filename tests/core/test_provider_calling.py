@@ -62,6 +62,7 @@ class Stage:
         self.now = 100.0
         self.steps: list[Step] = []
         self.takes = takes
+        self.lasts: dict[type[Step], float] = {}  # so long the database takes for an answer
         self.is_store_lost = self.is_local = False
         self.lost = 0  # so many settlements from now on
         self.stops_at: type[Step] | None = None
@@ -72,6 +73,7 @@ class Stage:
 
     def answer(self, step: Step) -> Any:
         self.steps.append(step)
+        self.now += self.lasts.get(type(step), 0.0)
         match step:
             case Sleep(seconds):
                 self.now += seconds
@@ -200,6 +202,46 @@ def test_nothing_is_called_after_the_deadline() -> None:
     stage = Stage()
     result = stage.play(deadline=100.0)
     assert (stage.names(), result.reason_code) == (["Refuse"], "timeout")
+
+
+def test_a_call_has_the_time_that_is_left_once_it_is_let_through() -> None:
+    stage = Stage()
+    stage.lasts[Admit] = 4.0
+    stage.play(deadline=110.0)
+    assert stage.of(Call)[0].timeout == 6
+
+
+@pytest.mark.parametrize("quota_per_attempt", [True, False])
+def test_a_call_that_is_let_through_too_late_gives_back_what_it_holds(*, quota_per_attempt: bool) -> None:
+    stage = Stage(SLOW, admissions=[PAID])
+    stage.lasts[Admit] = 4.0
+    policy = ProviderPolicy(retry=RETRY, quota_per_attempt=quota_per_attempt)
+    result = stage.play(policy, deadline=104.0, task_name="fetch")
+    assert (stage.names(), result.reason_code, result.attempts) == (["Admit", "Settle"], "timeout", ())
+    [settled] = stage.of(Settle)
+    assert (settled.verdict, settled.outcome, settled.duration) == ("neutral", Outcome.DEAD_LETTER, 0.0)
+    assert (settled.refund, settled.wants_retry) == (Reservation(1, 60.0), False)
+
+
+@pytest.mark.parametrize(("quota_per_attempt", "refund"), [(True, Reservation(1, 60.0)), (False, NOTHING)])
+def test_a_retry_that_is_let_through_too_late_ends_with_the_original_reason(
+    *, quota_per_attempt: bool, refund: Reservation
+) -> None:
+    failed = ProviderDependencyError("down")
+    stage = Stage(failed, admissions=[PAID, PAID if quota_per_attempt else PASS])
+    stage.lasts[Admit] = 2.0
+    result = stage.play(ProviderPolicy(retry=RETRY, quota_per_attempt=quota_per_attempt), deadline=105.0)
+    assert stage.names() == ["Admit", "Call", "Settle", "Sleep", "Admit", "Settle"]
+    assert (result.error, len(result.attempts), stage.of(Settle)[1].refund) == (failed, 1, refund)
+
+
+def test_a_wait_that_reaches_the_deadline_by_now_is_not_begun_either() -> None:
+    stage = Stage(SLOW)
+    stage.lasts[Settle] = 5.0
+    result = stage.play(deadline=106.0, is_guarded=True)
+    assert (stage.names(), result.error) == (["Claim", "Admit", "Call", "Settle", "Refuse"], SLOW)
+    [refused] = stage.of(Refuse)
+    assert (refused.attempt, refused.ends_execution) == (2, True)
 
 
 def test_a_spent_quota_is_not_waited_for() -> None:

@@ -1,7 +1,9 @@
 """Policies of providers: what the database says stands above the class, live, in every process; and system checks."""
 
+import time
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import DatabaseError, OperationalError, connection, transaction
 from django.test import Client
@@ -26,6 +28,7 @@ from providers import (
     registry,
 )
 from providers.models import Gate, ProviderEvent, ProviderExecutionMetric, ProviderPolicyRow, ProviderPolicyVersion
+from tests.processes import database_url
 from tests.providers.scripted_providers import WHO, scripted
 
 pytestmark = pytest.mark.django_db
@@ -111,6 +114,41 @@ def test_while_the_database_is_away_the_last_word_holds(monkeypatch: pytest.Monk
     assert active_policy.governing(provider).number == 1
     active_policy.forget_all()
     assert active_policy.governing(provider) == (active_policy.defaults_of(provider), None)
+
+
+def test_whoever_comes_during_a_look_goes_by_what_was_found_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    provider, look_up = scripted({}), active_policy.POLICIES.look_up
+    write({"timeout": 7})
+    before = active_policy.governing(provider)
+    found: list[Any] = []
+
+    def slow(_: Any, *key: str) -> Any:
+        found.append(active_policy.remembered(provider))
+        return look_up(*key)
+
+    # As another thread would ask in that moment.
+    monkeypatch.setattr(type(active_policy.POLICIES), "look_up", slow)
+    monkeypatch.setattr(active_policy, "FRESH", 60.0)
+    later = time.monotonic() + 60.0
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    assert active_policy.governing(provider) == before
+    assert found == [before]
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_look_that_is_not_answered_leaves_a_call_half_of_its_time() -> None:
+    provider = scripted({"rank": 1}, on_store_failure="local")
+    assert provider.ask().ok
+    with psycopg.connect(database_url()) as other:
+        other.execute("LOCK TABLE provider_policies")
+        for limit in (2.0, 4.0, 4.0):  # the others for a machine that stood still
+            active_policy.forget_all()
+            result = provider.ask(deadline=time.monotonic() + limit)
+            if result.ok:
+                break
+        other.rollback()
+    assert result.ok
 
 
 def test_what_is_not_valid_is_never_kept() -> None:
