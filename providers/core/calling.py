@@ -140,6 +140,10 @@ class Execution:
         held = self.reservation
         return NOTHING if held is None or self.has_left else held.reservation
 
+    def owed(self) -> Reservation:
+        """What is given back if no further attempt is made. Where each has its own, it was settled with its attempt."""
+        return NOTHING if self.policy.quota_per_attempt else self.unpaid()
+
     def end_of(self, error: ProviderError) -> Outcome:
         """The end of an execution whose failure is not tried again here."""
         if isinstance(error, ProviderCancelledError):
@@ -358,7 +362,7 @@ def settle(execution: Execution, settlement: Settle, waits: Sequence[float] = SE
 
 def spool(execution: Execution, settlement: Settle, *, is_local: bool = False) -> Steps[None]:
     """Keep an outcome in the journal, which also ends the claim later. What was called without both is not kept."""
-    execution.calling, execution.is_claimed, execution.is_unkept = None, False, True
+    execution.calling, execution.reservation, execution.is_claimed, execution.is_unkept = None, None, False, True
     if execution.is_guarded or not is_local:
         end = settlement.outcome if settlement.error is None else execution.end_of(settlement.error)
         yield Spool(settlement._replace(outcome=end, wants_retry=False))
@@ -371,7 +375,7 @@ def break_off(execution: Execution) -> Steps[ProviderExecutionResult]:
         duration = execution.clock() - execution.called_at
         made = Made(execution.number, execution.calling, duration, execution.timeout())
         yield from settle(execution, Settle(*made, Verdict.NEUTRAL, Outcome.FAILED, error=error), waits=())
-    elif execution.is_claimed:
+    elif execution.is_claimed or execution.owed().is_held:
         return (yield from refuse(execution, error))
     return execution.result(error)
 
@@ -380,8 +384,7 @@ def refuse(
     execution: Execution, error: ProviderError, original: ProviderError | None = None
 ) -> Steps[ProviderExecutionResult]:
     """An attempt that was not made. If others were, the reason stays the one that made them fail."""
-    # With a reservation for each attempt, that of the last one was settled with it.
-    refund = NOTHING if execution.policy.quota_per_attempt else execution.unpaid()
+    refund, execution.reservation = execution.owed(), None
     outcome = execution.refused_as(original or error)
     kept = yield Refuse(execution.number, error, outcome, refund, ends_execution=bool(execution.attempts))
     execution.is_unkept = isinstance(kept, StoreLost)

@@ -466,6 +466,26 @@ def test_broken_off_without_a_key_there_is_nothing_to_let_go_of() -> None:
     assert stage.of(Refuse) == []
 
 
+def test_broken_off_without_a_key_it_gives_back_what_was_reserved_for_a_request_that_never_left() -> None:
+    unreachable = ProviderConnectionError(never_left=True)
+    stage = Stage(unreachable, admissions=[PAID])
+    stage.stops_at = Sleep
+    assert stage.play().reason_code == "cancelled"
+    [refused] = stage.of(Refuse)
+    assert (refused.refund, refused.outcome, refused.ends_execution) == (Reservation(1, 60.0), Outcome.FAILED, True)
+
+
+@pytest.mark.parametrize("stops_at", [Settle, Refuse, Sleep])
+@pytest.mark.parametrize("script", [[], [ProviderConnectionError(never_left=True)]], ids=["success", "failure"])
+def test_broken_off_anywhere_a_reservation_is_given_back_once(stops_at: type[Step], script: list[Any]) -> None:
+    stage = Stage(*script, admissions=[PAID, SHUT])
+    stage.stops_at = stops_at
+    stage.play()
+    spooled = [step.settlement for step in stage.of(Spool)]
+    kept = [step for step in (*stage.of(Refuse), *spooled) if step.refund.is_held]
+    assert len(kept) == len(script)
+
+
 def test_broken_off_while_the_database_is_away_the_outcome_is_spooled() -> None:
     stage = Stage(Answered({"rank": 1}))
     stage.is_store_lost, stage.stops_at = True, Sleep

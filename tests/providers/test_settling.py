@@ -9,12 +9,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from asgiref.sync import async_to_sync
+from asgiref.sync import async_to_sync, sync_to_async
 from django.db import OperationalError, connection
 from django.test import TransactionTestCase
 
 from ergon_site.dashboard import providers
-from providers import active_policy, calls
+from providers import RetryPolicy, active_policy, calls
 from providers.calls import journal
 from providers.conf import settings
 from providers.core.breaker import Permit, Verdict
@@ -126,6 +126,24 @@ def test_a_call_that_is_cancelled_leaves_nothing_open() -> None:
     assert (gate.state, gate.probes) == ("half_open", {})
     assert IdempotencyClaim.objects.get().state == "failed"
     assert scripted({"rank": 1}).ask(idempotency_key="order-1").ok
+
+
+def test_a_call_that_is_cancelled_between_attempts_gives_back_the_quota_of_a_request_that_never_left() -> None:
+    calls.set_quota(WHO, limit=10, window=86_400, by="ada")
+    waits = RetryPolicy(max_attempts=3, base_delay_seconds=3600, max_delay_seconds=3600)
+
+    async def cancel() -> None:
+        call = asyncio.create_task(asked_of(scripted(ConnectionRefusedError(), retry_policy=waits)))
+        retries = ProviderExecutionMetric.objects.filter(outcome="retry")
+        while not await sync_to_async(retries.exists)():  # noqa: ASYNC110 (a row tells it)
+            await asyncio.sleep(0.01)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    async_to_sync(cancel)()
+    assert Gate.objects.get().used == 0
+    assert attempts() == [("retry", "connection_error"), ("failed", "cancelled")]
 
 
 def test_a_call_that_is_cancelled_while_the_database_is_asked_leaves_nothing_open() -> None:
