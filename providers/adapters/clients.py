@@ -13,13 +13,15 @@ from ergon_site.access import deadlines
 
 Options = Callable[[], dict[str, Any]]
 
+Key = tuple[Hashable, ...]
+
 # By process: a fork must not speak on its parent's connections.
-_clients: dict[tuple[int, Hashable], httpx.Client] = {}
-_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, tuple[httpx.AsyncClient, AsyncIterator[None]]]]
+_clients: dict[tuple[int, Key], httpx.Client] = {}
+_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Key, tuple[httpx.AsyncClient, AsyncIterator[None]]]]
 _loops = WeakKeyDictionary()
 
 
-def client_for(key: Hashable, options: Options) -> httpx.Client:
+def client_for(key: Key, options: Options) -> httpx.Client:
     found = _clients.get((os.getpid(), key))
     if found is None:
         # Two threads may come here at once; the client of one of them is then used by nobody.
@@ -27,7 +29,7 @@ def client_for(key: Hashable, options: Options) -> httpx.Client:
     return found
 
 
-async def async_client_for(key: Hashable, options: Options) -> httpx.AsyncClient:
+async def async_client_for(key: Key, options: Options) -> httpx.AsyncClient:
     clients = _loops.setdefault(asyncio.get_running_loop(), {})
     if key not in clients:
         client = httpx.AsyncClient(**options())
@@ -40,6 +42,15 @@ async def _closed_with_the_loop(client: httpx.AsyncClient) -> AsyncIterator[None
     """A loop that ends closes the asynchronous generators that were begun in it, and with this one the client."""
     async with client:
         yield
+
+
+def close_of(owner: object) -> None:
+    """Close the clients whose keys name an owner that is gone. A loop closes its own once nobody has them."""
+    for key in [key for key in _clients if key[0] == os.getpid() and owner in key[1]]:
+        _clients.pop(key).close()
+    for clients in list(_loops.values()):
+        for name in [name for name in clients if owner in name]:
+            del clients[name]
 
 
 def close() -> None:

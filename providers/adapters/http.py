@@ -1,9 +1,12 @@
 """The base of providers that speak HTTP: a subclass says what to ask, and how to read the answer."""
 
 import asyncio
-from collections.abc import Mapping
+import weakref
+from collections.abc import Hashable, Mapping
 from contextlib import aclosing, closing
+from functools import cached_property
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from pathlib import PurePath
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -12,13 +15,14 @@ import httpx
 from ergon_site.access.deadlines import within
 from providers import telemetry
 from providers.adapters.answers import Body, Hidden, cause_of, silence, understood
-from providers.adapters.clients import async_client_for, client_for
+from providers.adapters.clients import Key, async_client_for, client_for, close_of
 from providers.base import ProviderBase
 from providers.core.errors import canonical
 from providers.core.exchange import ProviderExecutionContext
 
 MEBIBYTE = 1024 * 1024
 EARLIER = 1.0
+PLAIN = str | bytes | int | float | PurePath | None
 
 
 class HttpProvider(ProviderBase):
@@ -50,7 +54,10 @@ class HttpProvider(ProviderBase):
         return {}
 
     def client_options(self) -> dict[str, Any]:
-        """The options of HTTP clients; `verify`, `cert` and `proxy` of httpx may be added."""
+        """The options of HTTP clients; `verify`, `cert` and `proxy` of httpx may be added.
+
+        Instances of a class share their clients if they are made of the same plain values, or do not override this.
+        """
         return {
             "base_url": self.base_url,
             "follow_redirects": self.follow_redirects,
@@ -61,8 +68,23 @@ class HttpProvider(ProviderBase):
             "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         }
 
+    def _client_key(self) -> Key:
+        is_own = type(self).client_options is not HttpProvider.client_options
+        terms = (self._made_of,) if is_own else (self.follow_redirects, self.max_connections)
+        return type(self), self.base_url, *terms
+
+    @cached_property
+    def _made_of(self) -> Hashable:
+        """What the options may depend on, as of the first call: plain values, or else an owner that only it has."""
+        values = tuple(sorted(vars(self).items()))
+        if _is_plain(values):
+            return values
+        owner = object()
+        weakref.finalize(self, close_of, owner).atexit = False
+        return owner
+
     def _execute_impl(self, *, context: ProviderExecutionContext, **asked: Any) -> dict[str, Any]:
-        client = client_for((type(self), self.base_url), self.client_options)
+        client = client_for(self._client_key(), self.client_options)
         request = self._request_of(client, context, **asked)
         hidden = Hidden(request)
         try:
@@ -78,7 +100,7 @@ class HttpProvider(ProviderBase):
         return understood(response, content, self.read, hidden)
 
     async def _aexecute_impl(self, *, context: ProviderExecutionContext, **asked: Any) -> dict[str, Any]:
-        client = await async_client_for((type(self), self.base_url), self.client_options)
+        client = await async_client_for(self._client_key(), self.client_options)
         request = self._request_of(client, context, **asked)
         hidden = Hidden(request)
         limit = context.timeout
@@ -130,3 +152,7 @@ class HttpProvider(ProviderBase):
             mistake = canonical(error)
             mistake.never_left = True
             raise mistake from mistake.__cause__
+
+
+def _is_plain(value: Any) -> bool:
+    return all(map(_is_plain, value)) if isinstance(value, tuple) else isinstance(value, PLAIN)

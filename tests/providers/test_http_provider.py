@@ -1,5 +1,7 @@
 """Providers over HTTP, against a real server: every answer, no answer, and what is never told."""
 
+import asyncio
+import gc
 import json
 import logging
 import time
@@ -9,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from asgiref.sync import async_to_sync
+from asgiref.sync import async_to_sync, sync_to_async
 from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
@@ -284,6 +286,84 @@ def test_an_event_loop_keeps_its_connection(server: tuple[str, type[Behaviour]])
 
     assert all(result.ok for result in async_to_sync(several)())
     assert kind.connections - before == 1
+
+
+class Marked(Rank):
+    """Its clients send a header of its own, as those of others have a certificate or a proxy."""
+
+    def __init__(self, base_url: str, mark: Any) -> None:
+        super().__init__(base_url)
+        self.mark = mark
+
+    def client_options(self) -> dict[str, Any]:
+        return super().client_options() | {"headers": {"X-Mark": str(self.mark)}}
+
+
+def mark_of(result: ProviderExecutionResult) -> str:
+    headers: dict[str, str] = (result.payload or {})["headers"]
+    return headers["X-Mark"]
+
+
+@pytest.mark.parametrize("marks", [("red", "blue"), (["red"], ["blue"])], ids=["plain", "other"])
+def test_each_instance_has_clients_with_its_own_options(
+    server: tuple[str, type[Behaviour]], marks: tuple[Any, Any]
+) -> None:
+    url, kind = server
+    before = kind.connections
+    asked: dict[str, Any] = {"tenant_id": TENANT, "operation": "echo", "payload": {}}
+    first, second = (Marked(url, mark) for mark in marks)
+
+    async def each() -> list[str]:
+        return [mark_of(await one.aexecute(**asked, context=context())) for one in (first, second, first)]
+
+    expected = [str(marks[0]), str(marks[1]), str(marks[0])]
+    assert [mark_of(one.execute(**asked, context=context())) for one in (first, second, first)] == expected
+    assert kind.connections - before == 2
+    assert async_to_sync(each)() == expected
+    assert mark_of(Marked(url, marks[0]).execute(**asked, context=context())) == str(marks[0])
+    is_shared = isinstance(marks[0], str)
+    assert kind.connections - before == (4 if is_shared else 5)
+
+
+class Answering(httpx.MockTransport):
+    """Answers without a server, and notes when it is closed."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda _: httpx.Response(204, stream=httpx.ByteStream(b"")))
+        self.closed: list[str] = []
+
+    def close(self) -> None:
+        self.closed.append("threads")
+
+    async def aclose(self) -> None:
+        self.closed.append("loop")
+
+
+class Answered(Rank):
+    def __init__(self, transport: Answering) -> None:
+        super().__init__("http://127.0.0.1")
+        self.transport = transport
+
+    def client_options(self) -> dict[str, Any]:
+        return super().client_options() | {"transport": self.transport}
+
+
+def test_clients_that_an_instance_shares_with_no_other_are_closed_when_it_is_gone() -> None:
+    asked: dict[str, Any] = {"tenant_id": TENANT, "operation": "echo", "payload": {}}
+    transport = Answering()
+
+    async def ask_both() -> None:
+        provider = Answered(transport)
+        assert (await sync_to_async(provider.execute)(**asked, context=context())).ok
+        assert (await provider.aexecute(**asked, context=context())).ok
+        assert transport.closed == []
+        del provider
+        gc.collect()
+        while len(transport.closed) < 2:  # noqa: ASYNC110 (the loop closes one)
+            await asyncio.sleep(0)
+
+    async_to_sync(ask_both)()
+    assert sorted(transport.closed) == ["loop", "threads"]
 
 
 SECRETS = {"headers": {"X-Odd": "hush-hush"}, "params": {"api_key": "topsecret99", "q": "tea"}}
