@@ -34,6 +34,7 @@ from django.utils.module_loading import autodiscover_modules, import_string
 
 from engines.core import failures
 from ergon_site.access.brokers import SHORT_LIMIT, connected, transport_options
+from ergon_site.access.database.calls import retry_conflicts, short_transaction
 from providers import active_policy, calls, invocations, outbox, registry
 from providers.base import ProviderBase
 from providers.circumstances import calling
@@ -237,15 +238,22 @@ class CeleryProviderTask(Task):
         log.error("provider task failed", **about, traceback=failures.traceback_of(error))
         if self.request.answered is None:
             self._fail(error, has_dead_letter=False)
-        provider, asked, attempts = self.request.answered
         try:
-            with calls.lost_connections_closed(), transaction.atomic():
-                provider.record_dead_letter(error, attempts=attempts, **asked)
-                self._end(TaskState.FAILED)
+            with calls.lost_connections_closed():
+                self._keep_letter(error)
         except calls.LOST:
             self.request.has_ended = False
             self._come_back(error)
         self._fail(error, has_dead_letter=True)
+
+    @retry_conflicts
+    @short_transaction()
+    def _keep_letter(self, error: ProviderError) -> None:
+        """Keep the dead letter of a call that had an answer, together with the end of its invocation."""
+        provider, asked, attempts = self.request.answered
+        provider.record_dead_letter(error, attempts=attempts, **asked)
+        self.request.has_ended = False  # where this is run again
+        self._end(TaskState.FAILED)
 
     def _end(self, state: TaskState) -> bool:
         """Write down how the invocation ended, once: what `ask` said of it stands. Whether it is kept."""

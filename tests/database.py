@@ -33,6 +33,20 @@ def choose_file(folder: Path) -> None:
         connection.settings_dict["TEST"]["NAME"] = str(folder / "test.sqlite3")
 
 
+@contextmanager
+def idle_limits(word: str) -> Iterator[list[str]]:
+    """For how long PostgreSQL lets this process stand still with its transaction, at each statement with this word."""
+    limits: list[str] = []
+
+    def look(execute: Any, statement: str, *given: Any) -> Any:
+        if word in statement:
+            limits.append(connection.connection.execute("SHOW idle_in_transaction_session_timeout").fetchone()[0])
+        return execute(statement, *given)
+
+    with connection.execute_wrapper(look):
+        yield limits
+
+
 def take_over(*_: object, **__: object) -> str:
     """Use what was copied from the template, where Django would make a database and migrate it."""
     name: str = connection.creation._get_test_db_name()  # type: ignore[attr-defined]

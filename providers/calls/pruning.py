@@ -3,10 +3,10 @@
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from django.db import transaction
 from django.db.models import QuerySet
 
 from ergon_site.access import audit
+from ergon_site.access.database.calls import short_transaction
 from ergon_site.access.database.clock import database_time
 from providers.models import (
     CachedAnswer,
@@ -68,6 +68,6 @@ def _delete(rows: QuerySet[Any]) -> int:
     """Delete rows in batches, so that no lock is held for long."""
     count = 0
     while ids := list(rows.order_by("pk").values_list("pk", flat=True)[:BATCH]):
-        with transaction.atomic():
+        with short_transaction():
             count += rows.model._default_manager.filter(pk__in=ids).delete()[0]  # noqa: SLF001 (Django's own name)
     return count

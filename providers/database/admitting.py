@@ -165,7 +165,7 @@ def _write_events(gate: str, found: list[sql.Row], given: dict[str, Any]) -> Non
         sql.rows(gates.admission_events(sql.dialect()).format(gate=f"({gate}) AS g"), given)
 
 
-@transaction.atomic
+@short_transaction()
 def _make_gates(who: Who, asked: Asked) -> None:
     """Make the gates of a call that are not there, and put the tenant's beside its account's."""
     if asked.is_shared:

@@ -28,6 +28,7 @@ from providers.core.gate import moment
 from providers.database import events
 from providers.models import Gate, ProviderEvent
 from providers.reads import lists
+from tests import database
 from tests.api.api_clients import problem
 from tests.processes import ROOT, eventually
 from tests.providers.scripted_providers import TENANT, WHO, Scripted, scripted
@@ -271,6 +272,14 @@ def test_events_are_written_once_and_removed_only_when_they_are_old() -> None:
     assert calls.prune(older_than=timedelta(days=1)).events == 0
     assert calls.prune(older_than=timedelta(seconds=-120)).events == 1
     assert not rows.exists()
+
+
+@pytest.mark.postgresql
+def test_rows_that_are_pruned_are_held_for_seconds_at_most() -> None:
+    calls.force_open(WHO, by="ada", reason="they move")
+    with database.idle_limits("DELETE FROM") as limits:
+        calls.prune(older_than=timedelta(seconds=-120))
+    assert set(limits) == {"5s"}
 
 
 def test_attempts_are_still_kept_by_a_rule_of_their_own() -> None:

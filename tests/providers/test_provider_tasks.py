@@ -26,6 +26,7 @@ from providers import (
     registry,
 )
 from providers.models import OutboxLetter, ProviderExecutionMetric, ProviderHealthState, TaskExecution
+from tests import database
 from tests.factories import TaskExecutionFactory
 from tests.processes import run_module
 from tests.providers.scripted_providers import Scripted, Step, scripted
@@ -246,6 +247,19 @@ def test_what_a_task_raises_of_its_own_is_one_of_our_errors_and_leaves_a_letter(
     transactions.replay_letter(letter.pk, by="ada", reason="the place is there")
     assert TaskExecution.objects.latest("pk").state == "succeeded"
     assert ProviderExecutionMetric.objects.count() == 1
+
+
+@pytest.mark.postgresql
+@pytest.mark.usefixtures("_own")
+def test_a_task_that_keeps_its_letter_holds_up_others_of_its_group_for_seconds_at_most(made: Made) -> None:
+    def run(task: Any, *, tenant_id: str, keyword: str) -> Any:
+        task.ask(tenant_id=tenant_id, operation="snapshot", payload={"keyword": keyword})
+        raise KeyError
+
+    with database.idle_limits("INSERT INTO") as limits, pytest.raises(ProviderInternalError):
+        body(made, run).apply(kwargs={"tenant_id": "t", "keyword": "tea"}).get()
+    assert OutboxLetter.objects.exists()
+    assert "5s" in limits
 
 
 @pytest.mark.usefixtures("_own")

@@ -17,6 +17,7 @@ from ergon_site.dashboard import breakers, providers as dashboard
 from providers import BreakerPolicy, ProviderRateLimitError, QuotaState, RetryPolicy, calls
 from providers.core.errors import ProviderConnectionError, ProviderQuotaExceededError, ProviderUsageError
 from providers.core.exchange import Who
+from providers.database import gates, sql
 from providers.models import Gate, ProviderEvent, ProviderHealthState
 from providers.reads import health
 from tests.api.api_clients import post
@@ -54,6 +55,23 @@ def test_an_outage_that_tenants_see_together_opens_the_breaker_for_all_of_them()
     assert states.pop("*") == "open"
     assert set(states.values()) == {"closed"}
     assert ProviderHealthState.objects.get(tenant_id="*").breaker_state == "open"
+
+
+@pytest.mark.postgresql
+def test_whoever_makes_the_gate_of_an_account_holds_up_others_for_seconds_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows, limits = sql.rows, []
+
+    def look(statement: str, given: Any) -> Any:
+        if statement == gates.JOIN_ACCOUNT:
+            limits.extend(rows("SHOW idle_in_transaction_session_timeout", {}))
+        return rows(statement, given)
+
+    # The lock is there for a moment only, which no other process could meet.
+    monkeypatch.setattr(sql, "rows", look)
+    assert ask(scripted({}, **ACCOUNTS)).ok
+    assert limits == [("5s",)]
 
 
 def test_with_both_scopes_a_tenant_alone_is_shut_out_before_all_are() -> None:
