@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExportResult
 
 SERVICE_NAME = "ergon"
+# Labels of Django's instrumentation, by their older names and their newer ones. Hosts, ports and paths are left out:
+# callers choose them, and each would be a series that the process keeps for good.
+REQUEST_LABELS = (
+    *("http.method", "http.scheme", "http.status_code"),
+    *("http.request.method", "url.scheme", "http.response.status_code", "http.route", "error.type"),
+)
 
 _is_started = False
 
@@ -107,6 +113,7 @@ def _without_secrets(span: "ReadableSpan") -> "ReadableSpan":
 def _collect_metrics(*, otlp: bool, prometheus: bool) -> None:
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import MetricReader
+    from opentelemetry.sdk.metrics.view import View
 
     readers: list[MetricReader] = []
     if otlp:
@@ -118,7 +125,8 @@ def _collect_metrics(*, otlp: bool, prometheus: bool) -> None:
         from opentelemetry.exporter.prometheus import PrometheusMetricReader
 
         readers.append(PrometheusMetricReader())
-    metrics.set_meter_provider(MeterProvider(metric_readers=readers, resource=_resource()))
+    views = [View(instrument_name="http.server.*", attribute_keys=set(REQUEST_LABELS))]
+    metrics.set_meter_provider(MeterProvider(metric_readers=readers, resource=_resource(), views=views))
 
 
 def begin_to_serve() -> None:

@@ -32,6 +32,9 @@ API = "/api/v1/"
 REFRESH = "X-Ergon-Refresh"
 # A session in use is written so many times in its life, not with every request.
 RENEWALS = 60
+# A caller may send any word as a method, and each would be a series that the process keeps for good.
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+OTHER_METHOD = "_OTHER"
 
 
 def watch_requests(get_response: Handler) -> Handler:
@@ -51,7 +54,8 @@ def observe_api(get_response: Handler) -> Handler:
         started = time.perf_counter()
         response = get_response(request)
         route = request.resolver_match.route if request.resolver_match else "unmatched"
-        labels: dict[str, str | int] = {"method": request.method or "", "route": route, "status": response.status_code}
+        method = request.method if request.method in METHODS else OTHER_METHOD
+        labels: dict[str, str | int] = {"method": method, "route": route, "status": response.status_code}
         api_duration.record(time.perf_counter() - started, labels)
         return response
 

@@ -6,8 +6,10 @@ import pytest
 from django.db import connection
 from django.test import Client
 from drf_spectacular.generators import SchemaGenerator
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from ergon_site.access import audit
+from ergon_site.access import audit, middleware
 from ergon_site.access.api import schema, throttling
 from ergon_site.access.api.schema import SchemaView
 from ergon_site.access.core.scopes import SCOPES
@@ -192,3 +194,18 @@ def test_scopes_are_those_of_the_specification() -> None:
     }
     expected = {f"{noun}:{verb}" for noun, verbs in groups.items() for verb in verbs} | {"platform"}
     assert set(SCOPES) == expected
+
+
+def test_a_method_that_a_caller_makes_up_is_no_label_of_its_own(
+    client: Client, db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = InMemoryMetricReader()
+    # The API takes a provider once per process and for good; this test wants one for a while.
+    monkeypatch.setattr(middleware, "api_duration", MeterProvider([reader]).get_meter("tests").create_histogram("d"))
+    for number in range(50):
+        assert client.generic(f"A{number}", "/api/v1/nowhere").status_code == 404
+    client.get("/api/v1/nowhere")
+    told: Any = reader.get_metrics_data()
+    [scope] = told.resource_metrics[0].scope_metrics
+    counted = {point.attributes["method"]: point.count for point in scope.metrics[0].data.data_points}
+    assert counted == {"_OTHER": 50, "GET": 1}

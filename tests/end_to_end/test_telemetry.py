@@ -166,3 +166,16 @@ def test_the_web_process_shows_its_own_instruments(site: Site) -> None:
     assert httpx.get(f"{site.url}/api/v1/client", timeout=LIMIT).status_code == 401
     exposed = httpx.get(f"{site.url}/metrics", timeout=LIMIT).text
     assert re.search(r'ergon_api_request_duration_seconds_count\{.*route="api/v1/client",status="401"\} \d', exposed)
+
+
+@pytest.mark.once
+@pytest.mark.django_db(transaction=True)
+def test_hosts_and_paths_that_a_caller_makes_up_are_no_labels_where_spans_are_exported(tmp_path: Path) -> None:
+    with collecting() as collector, serve(log=tmp_path / "log", **exporting_to(collector)) as site:
+        for number in range(1, 6):
+            asked = f"{site.url}/api/v1/nothing-{number}"
+            assert httpx.get(asked, headers={"Host": f"localhost:{number}"}, timeout=LIMIT).status_code == 404
+        exposed = httpx.get(f"{site.url}/metrics", timeout=LIMIT).text
+    durations = re.findall(r"^http_server_duration_milliseconds_count\{.*404.*", exposed, re.MULTILINE)
+    running = re.findall(r"^http_server_active_requests\{.*", exposed, re.MULTILINE)
+    assert (len(durations), len(running)) == (1, 1), exposed
