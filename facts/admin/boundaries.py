@@ -36,7 +36,7 @@ from ergon_site.access.database.clock import page_time
 from facts import ledger, provisioning, retiring
 from facts.admin import links
 from facts.admin.dialogs import Verbs, why
-from facts.admin.forms import BoundaryForm, LimitsForm
+from facts.admin.forms import BoundaryForm, LimitsForm, SkipForm, offsets_text
 from facts.core.gates import Gate
 from facts.core.watching import FILL, Worry
 from facts.ledger import remembering
@@ -54,6 +54,7 @@ CLOSE = {
 SKIP = {
     "title": "Skip past the alarm",
     "description": "It will never be received here; consumers get a notice in its place. This cannot be undone.",
+    "form_class": SkipForm,
     "keep": "Do not skip it",
 }
 RETIRE_TEXT = "No facts are appended or handed over any more. Existing facts stay readable."
@@ -174,7 +175,7 @@ class BoundariesPage(Verbs):
         opening = button(request, "Open the gate", address["open_gate"], right=Right.OPERATE)
         closing = button(request, "Close the gate", address["close_gate"], right=Right.OPERATE)
         limits = button(request, "Limits and retention", address["limit"], right=Right.LEAD, is_dialog=False)
-        skipped = f"Skip {_skipped_words(row.alarm_offset or 0, row.alarm_last)}"
+        skipped = f"Skip {offsets_text(row.alarm_offset or 0, row.alarm_last)}"
         skip = button(request, skipped, address["skip"], right=Right.ADMINISTER)
         retire = button(request, "Retire", address["retire"], right=Right.LEAD)
         shown = [closing] if is_open else [opening] if row.gate == Gate.AUTONOMOUS else [opening, closing]
@@ -220,12 +221,11 @@ class BoundariesPage(Verbs):
         return self.carry_out(request, close, "Closed: handoff stops until the gate is opened.", object_id)
 
     @dialog_action(description="Skip", url_path="skip", permissions=["administer"], dialog=SKIP)
-    def skip(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+    def skip(self, request: HttpRequest, form: SkipForm, object_id: str) -> HttpResponse:
         row: Boundary = self.row(request, object_id)
-        zones, offset = row.zones, row.alarm_offset or 0
-        through = None if row.alarm_last is None else min(row.alarm_last, offset + ledger.MOST_AT_ONCE - 1)
-        told = f"Skipped {_skipped_words(offset, through)}: consumers get a notice in its place."
-        skip = partial(ledger.skip, *zones, offset, through=through, **why(request, form))
+        offset, through = form.cleaned_data["offset"], form.cleaned_data["through"]
+        told = f"Skipped {offsets_text(offset, through)}: consumers get a notice in its place."
+        skip = partial(ledger.skip, *row.zones, offset, through=through, **why(request, form))
         return self.carry_out(request, skip, told, object_id)
 
     @dialog_action(description="Retire", url_path="retire", permissions=["change"], dialog=RETIRE)
@@ -252,10 +252,6 @@ class BoundariesPage(Verbs):
 
     def make_row(self, asked: dict[str, Any], **why: str) -> Boundary:
         return provisioning.create_boundary(asked["from_zone"], asked["to_zone"], **BoundaryForm.plan(asked), **why)
-
-
-def _skipped_words(first: int, last: int | None) -> str:
-    return f"offset {first:,}" if last in {None, first} else f"the offsets {first:,} to {last:,}"
 
 
 def _warned(text: str, *, is_beyond: bool) -> str:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from django import forms
+from django.http import HttpRequest
 from unfold.widgets import (
     UnfoldAdminIntegerFieldWidget,
     UnfoldAdminSelectWidget,
@@ -11,7 +12,8 @@ from unfold.widgets import (
 )
 
 from ergon_site.access.console.pages import ReasonForm
-from facts.models import Zone
+from facts.ledger import MOST_AT_ONCE
+from facts.models import Boundary, Zone
 from facts.provisioning import LARGEST, LONGEST_CONSUMER, Allowance
 
 PLAIN = UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"})
@@ -109,3 +111,28 @@ class BoundaryForm(LimitsForm):
         """A boundary as `create_boundary` takes it."""
         names = ("source_url", "source_consumer", "with_artifacts", *LARGEST)
         return {**{name: asked[name] for name in names}, "source_token_file": asked["source_token"]}
+
+
+class SkipForm(ReasonForm):
+    """Keeps the offsets that it names: when it is sent, the alarm may be about others."""
+
+    form_before_template = "console/skip.html"
+    offset = forms.IntegerField(widget=forms.HiddenInput)
+    through = forms.IntegerField(widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if not self.is_bound:
+            row = Boundary.objects.get(pk=self.object_id)
+            if row.alarm_offset is not None and row.alarm_last is not None:
+                through = min(row.alarm_last, row.alarm_offset + MOST_AT_ONCE - 1)
+                self.initial |= {"offset": row.alarm_offset, "through": through}
+
+    def get_before_template_context(self, request: HttpRequest, object_id: Any = None) -> dict[str, Any]:
+        named = self.cleaned_data if self.is_bound else self.initial
+        is_complete = {"offset", "through"} <= named.keys()
+        return {"skipped": offsets_text(named["offset"], named["through"]) if is_complete else ""}
+
+
+def offsets_text(first: int, last: int | None) -> str:
+    return f"offset {first:,}" if last in {None, first} else f"the offsets {first:,} to {last:,}"

@@ -61,7 +61,7 @@ def _check(boundary: Boundary, offset: int, last: int) -> None:
         msg = "the alarm names no offset: fix the source, then open the gate"
         raise ProvisioningError(msg)
     if offset != boundary.alarm_offset:
-        msg = f"the alarm names offset {boundary.alarm_offset:,}: skip that one first"
+        msg = f"the alarm names offset {boundary.alarm_offset:,}, not {offset:,}: skip that one first"
         raise ProvisioningError(msg)
     if not offset <= last <= boundary.alarm_last:
         msg = f"the alarm names the offsets {offset:,} to {boundary.alarm_last:,}, and none beyond"

@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 
 from ergon_site.access.models import AuditEntry
 from facts import ledger, provisioning, retiring
-from facts.models import Artifact, Boundary, Consumer, Fact, Zone
+from facts.models import Artifact, Boundary, Consumer, Fact, SkippedFact, Zone
 from tests.console import records
 from tests.factories import ArtifactFactory, FactFactory, ForwardedFactFactory
 from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
@@ -146,6 +146,11 @@ def test_an_alarm_is_told_and_opening_the_gate_says_that_somebody_looked(browse:
     assert Boundary.objects.get().alarm == ""
 
 
+def hidden(dialog: str) -> dict[str, str]:
+    """What a dialog keeps for when it is sent."""
+    return dict(re.findall(r'<input type="hidden" name="(\w+)" value="(\d+)"', dialog))
+
+
 def test_an_alarm_is_explained_and_an_administrator_skips_what_it_is_about(browse: Client) -> None:
     boundary = make_boundary(source_url="https://peer.example", source_token_file="plant")
     Boundary.objects.update(alarm="the message 'a' at offset 7 has arrived", frontier=6, alarm_offset=7, alarm_last=7)
@@ -153,10 +158,13 @@ def test_an_alarm_is_explained_and_an_administrator_skips_what_it_is_about(brows
     assert "an administrator skips offset 7" in shown
     assert "boundary skip &#x27;Plant A&#x27; Enterprise 7 --reason" in shown
     assert "Skip offset 7" in shown
-    assert "This cannot be undone" in records.read(browse, page(boundary, "skip"))
-    browse.post(page(boundary, "skip"), {**DIALOG, "reason": ""})
+    dialog = records.read(browse, page(boundary, "skip"))
+    assert "Skips offset 7." in dialog
+    assert "This cannot be undone" in dialog
+    asked = {**hidden(dialog), **DIALOG}
+    assert "Skips offset 7." in browse.post(page(boundary, "skip"), {**asked, "reason": ""}).content.decode()
     assert Boundary.objects.get().alarm
-    assert browse.post(page(boundary, "skip"), DIALOG).headers["HX-Redirect"] == page(boundary)
+    assert browse.post(page(boundary, "skip"), asked).headers["HX-Redirect"] == page(boundary)
     row = Boundary.objects.get()
     assert (row.alarm, row.frontier) == ("", 7)
     shown = records.read(browse, page(boundary))
@@ -164,9 +172,28 @@ def test_an_alarm_is_explained_and_an_administrator_skips_what_it_is_about(brows
     assert "Skipped offsets" in shown
     assert fact_page(boundary, 7, "forwardedfact") in shown
     assert "was_skipped" in records.read(browse, fact_page(boundary, 7, "forwardedfact"))
-    browse.post(page(boundary, "skip"), DIALOG)
+    browse.post(page(boundary, "skip"), asked)
     assert "the boundary has no alarm" in records.read(browse, page(boundary))
+    assert "There is nothing to skip" in browse.post(page(boundary, "skip"), DIALOG).content.decode()
     assert AuditEntry.objects.get(action="boundary.skip").reason == "the line moves"
+
+
+def test_a_dialog_skips_the_offsets_that_it_has_named_and_no_others(browse: Client) -> None:
+    boundary = make_boundary(source_url="https://peer.example", source_token_file="plant")
+    Boundary.objects.update(alarm="the message 'a' at offset 7 has arrived", frontier=6, alarm_offset=7, alarm_last=7)
+    asked = {**hidden(records.read(browse, page(boundary, "skip"))), **DIALOG}
+    browse.post(page(boundary, "skip"), asked)
+    # Somebody else has the same dialog open while the next facts raise another alarm.
+    Boundary.objects.update(alarm="offsets 9 to 2,000 are gone", frontier=8, alarm_offset=9, alarm_last=2000)
+    browse.post(page(boundary, "skip"), asked)
+    assert list(SkippedFact.objects.values_list("offset", flat=True)) == [7]
+    assert "The alarm names offset 9, not 7" in records.read(browse, page(boundary))
+    dialog = records.read(browse, page(boundary, "skip"))
+    assert "Skips the offsets 9 to 1,008." in dialog
+    Boundary.objects.update(alarm_last=20)
+    browse.post(page(boundary, "skip"), {**hidden(dialog), **DIALOG})
+    assert SkippedFact.objects.count() == 1
+    assert "The alarm names the offsets 9 to 20" in records.read(browse, page(boundary))
 
 
 def test_an_alarm_without_an_offset_says_that_there_is_nothing_to_skip(browse: Client, boundary: Boundary) -> None:
