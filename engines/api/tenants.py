@@ -47,8 +47,8 @@ def visible_operations(caller: Caller, operations: QuerySet[BulkOperation]) -> Q
         return operations
     letters = _letters("group_id")
     sees_group = Exists(letters) & ~Exists(letters.exclude(visible(caller)))
-    # Selected dead letters may be of any tenant, and so may those of several groups.
-    is_selected = Q(kind="dead_letter", group=None)
+    # Selected dead letters and groups may be of any tenant.
+    is_selected = Q(kind__in=LETTERS, group=None)
     is_of_pipelines = ~Q(group__source__contains=OF_PROVIDERS) & ~is_selected
     return operations.filter(is_of_pipelines | Q(by=caller.actor) | sees_group)
 
@@ -56,8 +56,10 @@ def visible_operations(caller: Caller, operations: QuerySet[BulkOperation]) -> Q
 def visible_items(caller: Caller, operation: BulkOperation) -> QuerySet[BulkItem]:
     items: QuerySet[BulkItem] = operation.items.all()
     is_of_pipelines = operation.group is not None and OF_PROVIDERS not in operation.group.source
-    if _sees_all(caller) or is_of_pipelines or operation.kind != "dead_letter":
+    if _sees_all(caller) or is_of_pipelines or operation.kind not in LETTERS:
         return items
+    if operation.kind == "dead_letter_group":
+        return items.filter(target__in=visible_groups(caller, DeadLetterGroup.objects.all()).values("pk"))
     return items.filter(letter__in=DeadLetter.objects.filter(visible(caller)))
 
 

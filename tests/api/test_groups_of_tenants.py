@@ -10,7 +10,7 @@ from django.utils.dateparse import parse_datetime
 from engines import dead_letters
 from engines.core.states import GroupState
 from engines.dead_letters import DeadLetterDraft, bulk
-from engines.dead_letters.bulk import Terms
+from engines.dead_letters.bulk import Selection, Terms
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
@@ -31,6 +31,13 @@ def called(tenant: str, message: str = "gone") -> DeadLetter:
 
 def discard_all(letter: DeadLetter, by: str = "client:others") -> BulkOperation:
     operation = bulk.begin("discard", letter.group_id, Terms(rate=bulk.AT_ONCE), by=by, reason="their reason")
+    BulkOperation.objects.update(moved_at="2020-01-01T00:00:00Z")
+    bulk.advance()
+    return operation
+
+
+def mute(selection: Selection, by: str = "client:others") -> BulkOperation:
+    operation = bulk.begin_selected("mute", selection, Terms(rate=bulk.AT_ONCE), by=by, reason="their reason")
     BulkOperation.objects.update(moved_at="2020-01-01T00:00:00Z")
     bulk.advance()
     return operation
@@ -103,6 +110,29 @@ def test_bulk_operations_on_dead_letters_of_other_tenants_are_not_shown(api: Cli
             assert "their reason" not in problem(answer, 403, "permission_denied")["detail"]
         for verb in ("pause", "resume", "cancel"):
             problem(post(api, f"bulk-operations/{operation.pk}/{verb}", {"reason": "x"}), 403, "permission_denied")
+
+
+def test_bulk_operations_on_selected_groups_are_not_shown_to_others(api: Client, platform: Client) -> None:
+    keys = (called(OTHER, "account of Eve is closed").group_id, called(OTHER, "account of Bob is closed").group_id)
+    named = Selection(kind="dead_letter_group", keys=keys)
+    found = Selection(kind="dead_letter_group", where={"source": "rank/snapshot"})
+    theirs = [mute(named), mute(found)]
+    assert ids(api, "bulk-operations") == []
+    assert len(ids(platform, "bulk-operations")) == 2
+    for operation in theirs:
+        assert len(ids(platform, f"bulk-operations/{operation.pk}/items")) == 2
+        for address in ("", "/items"):
+            answer = api.get(f"/api/v1/bulk-operations/{operation.pk}{address}")
+            assert "their reason" not in problem(answer, 403, "permission_denied")["detail"]
+        for verb in ("pause", "resume", "cancel"):
+            problem(post(api, f"bulk-operations/{operation.pk}/{verb}", {"reason": "x"}), 403, "permission_denied")
+
+
+def test_a_client_sees_those_groups_of_its_operation_that_it_may_see(api: Client) -> None:
+    keys = (called(MINE, "a").group_id, called(OTHER, "b").group_id)
+    operation = mute(Selection(kind="dead_letter_group", keys=keys), by="client:mine")
+    [item] = api.get(f"/api/v1/bulk-operations/{operation.pk}/items").json()["results"]
+    assert item["target"] == keys[0]
 
 
 def test_a_client_sees_the_operation_that_it_has_begun_and_its_own_items(api: Client) -> None:
