@@ -73,6 +73,52 @@ def test_an_administrator_cannot_rise_above_themselves(
     assert client.get(f"/admin/auth/user/{administrator.pk}/password/").status_code == 403
 
 
+def permission(name: str) -> Permission:
+    app, _, codename = name.partition(".")
+    return Permission.objects.get(content_type__app_label=app, codename=codename)
+
+
+def test_an_administrator_gives_no_group_of_the_project_with_rights_that_they_lack(
+    client: Client, hire: Callable[[str], User]
+) -> None:
+    boss, viewer = hire("administrator"), Group.objects.get(name="viewer")
+    payroll, named = Group.objects.create(name="payroll"), Group.objects.create(name="named in code")
+    payroll.permissions.add(permission("auth.delete_user"))
+    client.force_login(boss)
+    page = f"/admin/auth/user/{boss.pk}/change/"
+    shown = client.get(page).content.decode()
+    assert ("viewer" in shown, "payroll" in shown, "named in code" in shown) == (True, False, False)
+    form = {"username": boss.username, "is_active": "on", "is_staff": "on"}
+    own = boss.groups.get()
+    for group in (payroll, named):
+        answer = client.post(page, {**form, "groups": [own.pk, group.pk]})
+        assert "Select a valid choice" in answer.content.decode()
+    boss.groups.add(named)
+    assert client.post(page, {**form, "groups": [own.pk, viewer.pk]}).status_code == 302
+    assert set(boss.groups.all()) == {own, viewer, named}
+
+
+@pytest.mark.parametrize("account", ["active", "deactivated"])
+@pytest.mark.parametrize("given", ["to a group", "to the person"])
+def test_an_administrator_edits_nobody_who_may_what_they_may_not(
+    browse: Client, hire: Callable[[str], User], account: str, given: str
+) -> None:
+    person = hire("viewer")
+    client = Client()
+    client.force_login(hire("administrator"))
+    pages = [f"/admin/auth/user/{person.pk}/{page}/" for page in ("change", "password")]
+    assert [client.get(page).status_code for page in pages] == [200, 200]
+    if given == "to a group":
+        group = Group.objects.create(name="payroll")
+        group.permissions.add(permission("auth.change_group"))
+        person.groups.add(group)
+    else:
+        person.user_permissions.add(permission("auth.change_group"))
+    User.objects.filter(pk=person.pk).update(is_active=account == "active")
+    assert [client.post(page, {"username": "x"}).status_code for page in pages] == [403, 403]
+    assert [browse.get(page).status_code for page in pages] == [200, 200]
+
+
 def test_people_are_never_deleted(browse: Client, administrator: User) -> None:
     assert browse.post(f"/admin/auth/user/{administrator.pk}/delete/", {"post": "yes"}).status_code == 403
 

@@ -6,8 +6,9 @@ from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.forms import ReadOnlyPasswordHashWidget
 from django.contrib.auth.hashers import is_password_usable
-from django.contrib.auth.models import User
-from django.db.models import Count, Model, Q, QuerySet
+from django.contrib.auth.models import Group, Permission, User
+from django.db.models import Count, Exists, Model, OuterRef, Q, QuerySet, Value
+from django.db.models.functions import Concat
 from django.http import HttpRequest
 from django.utils.safestring import mark_safe
 from unfold.decorators import display
@@ -76,6 +77,12 @@ class UserForm(UserChangeForm):
             "is_superuser": "Can do everything, without a role.",
         }
 
+    def clean_groups(self) -> QuerySet[Group]:
+        """The groups that the editor cannot give stay as they are."""
+        offered, chosen = self.fields["groups"].queryset, self.cleaned_data["groups"]
+        kept = self.instance.groups.exclude(pk__in=offered.values("pk"))
+        return Group.objects.filter(Q(pk__in=chosen.values("pk")) | Q(pk__in=kept.values("pk")))
+
 
 @registered(User)
 class UsersPage(ListPage, UserAdmin):
@@ -114,13 +121,13 @@ class UsersPage(ListPage, UserAdmin):
         return self.readonly_fields if request.user.is_superuser else (*self.readonly_fields, "is_superuser")
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        above = isinstance(obj, User) and obj.is_superuser and not request.user.is_superuser
+        above = isinstance(obj, User) and _is_above(obj, request.user)
         return super().has_change_permission(request, obj) and not above
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
         widget = UnfoldAdminCheckboxSelectMultipleWidget()
         label = {"label": "Roles", "help_text": "What this user can do in the console."}
-        options |= {"form_class": RowsField, "widget": widget, **label}
+        options |= {"form_class": RowsField, "widget": widget, "queryset": _roles_of(request.user), **label}
         return super().formfield_for_manytomany(db_field, request, **options)
 
     @display(description="roles")
@@ -164,6 +171,27 @@ class RolesPage(ConsolePage):
 
     rights = column("rights", lambda role: ", ".join(ROLES.get(role.name, ())).replace("_", " ") or UNKNOWN)
     users = column("active users", lambda role: int(role.user_count), ordering="user_count")
+
+
+def _is_above(person: User, editor: Any) -> bool:
+    """Whether a person may do what an editor may not, or could if their account were active."""
+    if editor.is_superuser:
+        return False
+    return person.is_superuser or _lacked_by(editor).filter(Q(user=person) | Q(group__user=person)).exists()
+
+
+def _roles_of(editor: Any) -> QuerySet[Group]:
+    """The groups that an editor can give: in a project they may be about anything, or named for its own code alone."""
+    groups = Group.objects.all()
+    if editor.is_superuser:
+        return groups
+    rights = Permission.objects.filter(group=OuterRef("pk"))
+    return groups.filter(Exists(rights), ~Exists(rights.filter(pk__in=_lacked_by(editor).values("pk"))))
+
+
+def _lacked_by(editor: Any) -> QuerySet[Permission]:
+    named = Permission.objects.annotate(name_in_full=Concat("content_type__app_label", Value("."), "codename"))
+    return named.exclude(name_in_full__in=editor.get_all_permissions()).order_by()
 
 
 def _standing(person: User) -> dict[str, Any]:
