@@ -11,6 +11,7 @@ from django.contrib import admin
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import PasswordChangeView
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
@@ -25,7 +26,7 @@ from engines.reads import executors
 from ergon_site.access import addresses
 from ergon_site.access.console import fragments, palette
 from ergon_site.access.console.cells import UNKNOWN
-from ergon_site.access.console.pages import PAGES, holds
+from ergon_site.access.console.pages import PAGES, holds, without_request_transaction
 from ergon_site.access.console.password_forms import LoginForm, PasswordForm
 from ergon_site.access.core.roles import Right
 from ergon_site.access.database.clock import page_time
@@ -161,7 +162,7 @@ class Console(UnfoldAdminSite):
         """Only where it is shown: with two addresses for each model it takes a third of a page's time."""
         return SimpleLazyObject(partial(super().get_app_list, request, app_label))
 
-    @method_decorator(login_not_required)
+    @method_decorator([login_not_required, transaction.non_atomic_requests])
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         page: HttpResponse = at_login(self, rendered(super().login))(request, extra_context)
         return page
@@ -186,7 +187,7 @@ class Console(UnfoldAdminSite):
             path("engines/executor/", self.admin_view(self.executors), name="engines_executor_list"),
             path("engines/executor/live/", self.admin_view(self.executors_live), name="engines_executor_live"),
         ]
-        return [*own, *super().get_urls()]
+        return without_request_transaction([*own, *super().get_urls()])
 
     def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
         request.current_app = self.name

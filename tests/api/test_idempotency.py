@@ -52,6 +52,14 @@ def test_the_second_answer_is_the_first_one(api: Client) -> None:
     assert TransactionRecord.objects.count() == 1
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_project_may_begin_a_transaction_with_each_request(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)  # noqa: FBT003
+    first, second = submit(api), submit(api)
+    assert (first.status_code, second.status_code) == (201, 201), first.content
+    assert second.headers["Idempotency-Replayed"] == "true"
+
+
 def test_the_answer_stays_the_same_though_the_transaction_goes_on(api: Client) -> None:
     first = submit(api)
     transactions.cancel(first.json()["id"], by="ada", reason="test")

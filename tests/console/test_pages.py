@@ -254,3 +254,14 @@ def test_no_page_lets_the_browser_load_from_elsewhere(browse: Client) -> None:
     policy = browse.get("/admin/").headers["Content-Security-Policy"]
     assert "default-src 'self'" in policy
     assert "http" not in policy
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("page", ["/admin/", "/admin/login/", "/admin/engines/pipeline/", "/admin/auth/user/"])
+def test_no_transaction_of_a_projects_requests_surrounds_a_page(
+    browse: Client, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)  # noqa: FBT003
+    with CaptureQueriesContext(connection) as queries:
+        assert browse.get(page).status_code in {200, 302}
+    assert not [query["sql"] for query in queries if query["sql"].startswith("BEGIN")]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from django.db import transaction
 from django.http import JsonResponse
 from rest_framework.renderers import JSONRenderer
 
@@ -26,6 +27,11 @@ class Conventional:
     pagination_class: Any = NewestFirst
     versioning_class: Any = None
     filter_backends: Sequence[Any] = ()
+
+    @classmethod
+    def as_view(cls, **options: Any) -> Any:
+        """The view, outside of the transaction that a project may begin with each request: verbs bring their own."""
+        return transaction.non_atomic_requests(super().as_view(**options))  # type: ignore[misc]
 
     def get_exception_handler(self) -> Callable[[Exception, Mapping[str, Any]], JsonResponse | None]:
         return handle

@@ -13,7 +13,7 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import label_for_field
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import DatabaseError, InterfaceError
+from django.db import DatabaseError, InterfaceError, transaction
 from django.db.models import Model, QuerySet, Value
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.template.defaultfilters import slugify
@@ -62,6 +62,17 @@ def registered(model: type[Model]) -> Callable[[P], P]:
 def actor(request: HttpRequest) -> str:
     """The person behind a request, as the audit log names them."""
     return request.user.get_username()
+
+
+def without_request_transaction(addresses: list[Any]) -> list[Any]:
+    """The addresses, with views outside of the transaction that a project may begin with each request.
+
+    Verbs bring their own, which try again after a conflict and hold nothing while a page is drawn.
+    """
+    for one in addresses:
+        if isinstance(one, URLPattern):
+            transaction.non_atomic_requests(one.callback)
+    return addresses
 
 
 def done(address: str) -> HttpResponse:
@@ -186,6 +197,10 @@ class ConsolePage(ModelAdmin):
 
     def has_administer_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return holds(request, Right.ADMINISTER)
+
+    @property
+    def urls(self) -> list[URLPattern]:
+        return without_request_transaction(super().urls)
 
     def get_urls(self) -> list[URLPattern]:
         name = f"{self.opts.app_label}_{self.opts.model_name}_export"
