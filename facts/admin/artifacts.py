@@ -44,7 +44,7 @@ class ArtifactsPage(KeysetPage, DetailPage):
         typed("bucket"),
     ]
     search_help_text = "A name: bucket/key"
-    longest_value: ClassVar[int] = 1100
+    longest_value = longest_search = 1100
     export_fields = ("bucket", "key", "digest", "size", "media_type", "is_referenced", "created_at", "created_by")
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:

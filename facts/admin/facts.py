@@ -71,7 +71,7 @@ class WrittenPage(KeysetPage, DetailPage):
     """A buffer, listed without contents. A row is addressed by its boundary and its offset."""
 
     detail_template = "console/fact.html"
-    longest_value: ClassVar[int] = 2000
+    longest_value = longest_search = 2000
     list_display: ClassVar = ("key", "about", "where", "correlated", "written")
     list_filter: ClassVar = [
         choice_of("boundary", lambda request: [(str(one.pk), str(one)) for one in all_boundaries(request)]),

@@ -1,6 +1,6 @@
 """Finding things in the console: the search of lists, and the palette over everything."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from html import escape, unescape
 from re import findall, search
 
@@ -13,6 +13,9 @@ from django.test.utils import CaptureQueriesContext
 from engines import pipelines, transactions
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
+from ergon_site.access.console import pages
+from ergon_site.access.console.search import LONGEST_SEARCH
+from ergon_site.access.core.search_terms import Search, parse
 from facts import ledger
 from providers import calls
 from providers.core.exchange import Who
@@ -202,3 +205,26 @@ def test_the_palette_asks_few_queries_that_indexes_serve(client: Client, hire: C
         assert len(queries) <= 12, [query["sql"] for query in queries]
         large = [one["sql"] for one in queries if search(LARGE, one["sql"])]
         assert [told for told in map(plan, large) if "Seq Scan" in told or "Sort" in told] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["engines/pipeline", "engines/policy", "access/apiclient", "engines/transactionrecord"]
+)
+def test_a_search_that_is_too_long_is_refused_before_it_is_parsed(
+    browse: Client, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    lengths: list[int] = []
+
+    def noting(text: str, names: Collection[str]) -> Search:
+        lengths.append(len(text))
+        return parse(text, names)
+
+    # Whether a text was parsed shows in nothing but the time that it takes.
+    monkeypatch.setattr(pages, "parse", noting)
+    address = f"/admin/{name}/"
+    assert browse.get(address, {"q": "a " * 100}).status_code == 200
+    for part in ("direction:a ", "payload.a ", "a "):
+        answer = browse.get(address, {"q": part * 2000})
+        assert (answer.status_code, answer.headers["Location"]) == (302, f"{address}?e=1")
+        assert browse.get(f"{address}export.csv", {"q": part * 2000}).status_code == 400
+    assert max(lengths) <= LONGEST_SEARCH

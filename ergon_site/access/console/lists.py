@@ -22,7 +22,6 @@ from ergon_site.access import keyset
 from ergon_site.access.console import selection
 from ergon_site.access.console.cells import UNKNOWN, moment
 from ergon_site.access.console.pages import ConsoleList
-from ergon_site.access.console.search import LONGEST_SEARCH
 from ergon_site.access.console.selection import SelectablePage
 from ergon_site.access.core.texts import sentence
 from ergon_site.access.keyset import KeysetQuery, ListingError
@@ -66,9 +65,7 @@ class KeysetList(ConsoleList):
         wanted = {name: value for name, value in found.filters.items() if value}
         wanted |= {spec.parameter_name: spec.value() for spec in self.filter_specs if spec.value()} | {"q": found.text}
         longest = self.model_admin.longest_value
-        if len(self.query) > max(LONGEST_SEARCH, longest) or any(
-            len(value) > longest or "\x00" in value for value in wanted.values()
-        ):
+        if any(len(value) > longest or "\x00" in value for value in wanted.values()):
             raise IncorrectLookupParameters
         self.has_active_filters, self.wanted = len(wanted) > 1, wanted
         try:

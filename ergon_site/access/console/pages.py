@@ -96,6 +96,9 @@ class ConsoleList(ChangeList):
     @cached_property
     def search(self) -> Search:
         """The text of the search field, in parts."""
+        # Each part is a chip and a condition: a text with thousands of them is not even parsed.
+        if len(self.query) > self.model_admin.longest_search:
+            raise IncorrectLookupParameters
         named = search.parameters(self.model, self.list_filter)
         return parse(self.query, [*named, *self.model_admin.search_names])
 
@@ -157,6 +160,7 @@ class ConsolePage(ModelAdmin):
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = ()
     # What its search understands besides the names of its filters.
     search_names: ClassVar[tuple[str, ...]] = ()
+    longest_search: ClassVar[int] = search.LONGEST_SEARCH
     # The column or expression by which the palette finds rows of a small table, what it says of each, and the acts it
     # offers beside them; and whether it shows them before anything is typed.
     found_by: ClassVar[Any] = ""
