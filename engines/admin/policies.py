@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import Any, ClassVar
 
 from django import forms
+from django.core.exceptions import BadRequest
 from django.db.models import Count, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
@@ -28,6 +29,7 @@ from ergon_site.access.console.fields import WhyField
 from ergon_site.access.console.pages import actor, registered
 from ergon_site.access.core import ruled
 from ergon_site.access.database.clock import database_time
+from ergon_site.access.parameters import instant
 from ergon_site.access.policies.page import PolicyPage, Preset
 from ergon_site.access.policies.sections import Drawing, Layout
 from ergon_site.access.policies.version_page import VersionPage, activation
@@ -120,8 +122,11 @@ class PoliciesPage(PolicyPage):
         except RehearsalUnknownError as error:
             raise Http404 from error
         if request.method == "POST":
-            if asked_at := parse_datetime(request.POST.get("asked_at", "")):
-                rehearsals.leave(asked, by=actor(request), asked_at=asked_at)
+            try:
+                asked_at = instant(request.POST.get("asked_at"))
+            except ValueError as error:
+                raise BadRequest(str(error)) from error
+            rehearsals.leave(asked, by=actor(request), asked_at=asked_at)
             return HttpResponse(status=HTTPStatus.NO_CONTENT)
         return TemplateResponse(request, "console/rehearsal.html", rehearsed(asked))
 

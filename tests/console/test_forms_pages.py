@@ -147,6 +147,16 @@ def test_a_rehearsal_is_shown_when_it_is_done_and_kept_with_the_version(browse: 
     )
 
 
+@pytest.mark.parametrize("told", ["", "soon", "2026-13-45T00:00:00Z", "2026-01-31T12:00:00", "0001-01-01T00:00+23:59"])
+def test_what_is_no_time_cancels_no_rehearsal(browse: Client, policy: Policy, told: str) -> None:
+    asked = rehearsals.begin(policy, {}, by="ada")
+    part = address(policy, f"rehearsal/{asked.pk}")
+    assert browse.post(part, {"asked_at": told}).status_code == 400
+    assert PolicyRehearsal.objects.get().state == "waiting"
+    assert browse.post(part, {"asked_at": asked.created_at.isoformat()}).status_code == 204
+    assert PolicyRehearsal.objects.get().state == "cancelled"
+
+
 def test_a_test_begins_with_the_last_payload_without_what_is_hidden_and_opens_the_transaction(browse: Client) -> None:
     pipeline = make_pipeline("orders", redacted=["customer.email", "iban"])
     page = f"/admin/engines/pipeline/{pipeline.pk}/submit-test/"
