@@ -110,6 +110,19 @@ def test_an_invalid_policy_is_told_at_its_field_and_never_kept(
     assert 'value="7"' in page
 
 
+@pytest.mark.parametrize("act", ["save", "review", "preview"])
+def test_what_is_wrong_with_several_parts_loses_no_input(browse: Client, policy: Policy, act: str) -> None:
+    steps = [f"steps.{step}.retry.max_attempts" for step in ("fetch", "process")]
+    sent = filled(policy, **dict.fromkeys(steps, "9999999999"), **({"review": "1"} if act == "review" else {}))
+    answer = browse.post(address(policy, "preview" if act == "preview" else "change"), sent)
+    assert answer.status_code == 200
+    assert PolicyVersion.objects.filter(policy=policy).count() == 1
+    if act != "preview":
+        page = answer.content.decode()
+        assert "Must be at most 2,147,483,647." in page.split(f'id="id_{steps[0]}_error"')[1]
+        assert page.count('value="9999999999"') == len(steps)
+
+
 def test_what_no_column_can_keep_is_told_above_the_form(browse: Client, policy: Policy) -> None:
     page = browse.post(address(policy), filled(policy, **{"steps.fetch.connector_name": "a\0b"})).content.decode()
     assert "The policy holds U+0000, which no database text can." in page

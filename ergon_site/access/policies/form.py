@@ -138,11 +138,19 @@ class PolicyForm(forms.Form):
         return ruled.nested({path: self._value(path) for path, _ in ruled.leaves(self.kind)})
 
     def values(self, path: str) -> dict[str, Any] | None:
-        """The values of the fields below a path, if each can be parsed."""
+        """The values of the fields below a path, if each can be parsed and the part takes them together.
+
+        Of what is wrong with several parts, an error of the form tells the first.
+        """
         names = [name for name in self.fields if name.startswith(f"{path}.")]
         if self.is_bound and any(name in self.errors for name in names):
             return None
-        return {name.removeprefix(f"{path}."): self._value(name) for name in names}
+        values = {name.removeprefix(f"{path}."): self._value(name) for name in names}
+        try:
+            ruled.rule(self.kind, path)["kind"].from_dict(values)
+        except ValueError:
+            return None
+        return values
 
     def is_edited(self, path: str) -> bool:
         """Whether a field is wrong, or differs from the active version."""
