@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from providers.core import calling
+from providers.core import calling, exchange
 from providers.core.breaker import Permit
 from providers.core.calling import Execution
 from providers.core.errors import (
@@ -15,7 +15,13 @@ from providers.core.errors import (
     ProviderRateLimitError,
     ProviderTimeoutError,
 )
-from providers.core.exchange import Outcome, ProviderExecutionContext, ProviderExecutionResult
+from providers.core.exchange import (
+    CallRequest,
+    Outcome,
+    ProviderExecutionContext,
+    ProviderExecutionResult,
+    Who,
+)
 from providers.core.gate import NOTHING, Admission, Decision, Reservation
 from providers.core.policy import ProviderPolicy
 from providers.core.retry import RetryPolicy
@@ -556,3 +562,25 @@ def test_a_call_has_a_correlation_id_of_its_own_if_none_is_given() -> None:
 def test_a_refusal_says_that_it_is_for_all_that_share_the_account() -> None:
     result = Stage(admissions=[SHUT._replace(account=SHUT)]).play()
     assert str(result.error) == "the breaker is open, for all that share the account"
+
+
+@pytest.mark.parametrize(("left", "seconds"), [(None, 5.0), (1000.0, 5.0), (4.0, 2.0), (0.1, 0.2), (-1.0, 0.2)])
+def test_the_database_has_half_of_what_a_call_has_left(
+    monkeypatch: pytest.MonkeyPatch, left: float | None, seconds: float
+) -> None:
+    monkeypatch.setattr(exchange, "MOST", 5.0)  # other tests let it have more
+    assert exchange.time_to_ask(left) == seconds
+
+
+@pytest.mark.parametrize(
+    ("key", "deduplicate", "is_guarded"), [(None, False, False), ("order-1", False, True), (None, True, True)]
+)
+def test_a_request_is_guarded_by_its_callers_key_or_by_its_content(
+    key: str | None,
+    deduplicate: bool,  # noqa: FBT001
+    is_guarded: bool,  # noqa: FBT001
+) -> None:
+    context, policy = ProviderExecutionContext(idempotency_key=key), ProviderPolicy(deduplicate=deduplicate)
+    who = Who("t", "rank", "rank_snapshot")
+    request = CallRequest(who=who, operation="x", key="k", fingerprint="f", policy=policy, context=context)
+    assert request.is_guarded is is_guarded
