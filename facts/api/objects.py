@@ -4,7 +4,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.cache import get_conditional_response
 from django.utils.http import content_disposition_header, parse_etags, quote_etag
 from drf_spectacular.types import OpenApiTypes
@@ -16,6 +16,7 @@ from rest_framework.views import APIView
 from ergon_site.access import api_identity
 from ergon_site.access.api.problems import Problem
 from ergon_site.access.api.schema import also_refuses
+from ergon_site.access.streaming import StreamedAnswer
 from facts import artifacts
 from facts.api import rights
 from facts.api.facts import JSON, answer
@@ -120,7 +121,7 @@ class ObjectView(Refusing, APIView):
         if request.method == "HEAD":
             artifacts.check_there(artifact)
             return bare
-        return StreamingHttpResponse(artifacts.open_slice(artifact, span), status=status, **answered)
+        return StreamedAnswer(artifacts.open_slice(artifact, span), status=status, **answered)
 
 
 def _check(request: Request, bucket: str, key: str) -> None:

@@ -15,7 +15,7 @@ from django.core.exceptions import BadRequest, PermissionDenied
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DatabaseError, InterfaceError, transaction
 from django.db.models import Model, QuerySet, Value
-from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.template.defaultfilters import slugify
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -33,6 +33,7 @@ from ergon_site.access.core.roles import Right, reason_missing
 from ergon_site.access.core.saved_views import kept
 from ergon_site.access.core.search_terms import Search, parse
 from ergon_site.access.database.clock import page_time
+from ergon_site.access.streaming import StreamedAnswer
 
 logger = logging.getLogger(__name__)
 
@@ -264,7 +265,7 @@ class ConsolePage(ModelAdmin):
     def address(self, object_id: Any) -> str:
         return reverse(f"ergon:{self.opts.app_label}_{self.opts.model_name}_change", args=[object_id])
 
-    def export_view(self, request: HttpRequest, form: str) -> StreamingHttpResponse:
+    def export_view(self, request: HttpRequest, form: str) -> StreamedAnswer:
         """The list as filtered, streamed as a file."""
         if not self.has_view_permission(request):
             raise PermissionDenied
@@ -280,10 +281,10 @@ class ConsolePage(ModelAdmin):
             raise BadRequest(changes.search_problem)
         return self.file(rows, form)
 
-    def file(self, rows: QuerySet[Model], form: str) -> StreamingHttpResponse:
+    def file(self, rows: QuerySet[Model], form: str) -> StreamedAnswer:
         write, content_type = EXPORTS[form]
         name = f"{slugify(self.opts.verbose_name_plural)}.{form}"
-        return StreamingHttpResponse(
+        return StreamedAnswer(
             _sent(write(self.export_fields, self.exported(rows))),
             content_type=content_type,
             headers={"Content-Disposition": f'attachment; filename="{name}"'},

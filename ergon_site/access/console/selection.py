@@ -15,7 +15,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db.models import Model
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
@@ -27,6 +27,7 @@ from ergon_site.access.conf import declared_by_apps
 from ergon_site.access.console.pages import EXPORTS, ConsolePage, ReasonForm, actor, done, holds
 from ergon_site.access.core.roles import Right, reason_missing
 from ergon_site.access.core.texts import is_key, sentence
+from ergon_site.access.streaming import StreamedAnswer
 
 ACROSS = "across"
 # Which page of the list is shown: no part of its filter.
@@ -211,7 +212,7 @@ class SelectablePage(ConsolePage):
             raise bulk.BulkError(msg)
         return bulk.Selection(kind=self.bulk_kind, keys=tuple(sorted(map(int, keys))))
 
-    def selected_export_view(self, request: HttpRequest, operation_id: int, form: str) -> StreamingHttpResponse:
+    def selected_export_view(self, request: HttpRequest, operation_id: int, form: str) -> StreamedAnswer:
         """The rows of an export as a file."""
         bulk = bulk_verbs()
         if not self.has_view_permission(request):
