@@ -21,6 +21,8 @@ pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
 QUERY_BUDGET = 12
 ATTEMPTS = "steps.process.retry.max_attempts"
+# Of a version that is put in force in place of the second.
+DIALOG = {"_form_submitted": "on", "expected": "2", "reason": "too few"}
 
 
 @pytest.fixture
@@ -175,13 +177,26 @@ def test_versions_are_listed_with_what_changed_and_rolled_back_with_a_reason(bro
     activate = f"/admin/engines/policyversion/{version.pk}/activate/"
     dialog = browse.get(activate).content.decode()
     assert "From version 2 to version 1 of patient" in dialog
-    browse.post(activate, {"_form_submitted": "on", "reason": ""})
+    browse.post(activate, {**DIALOG, "reason": ""})
     assert policies.find("patient").active != version
-    answer = browse.post(activate, {"_form_submitted": "on", "reason": "too few"})
+    answer = browse.post(activate, DIALOG)
     assert answer.headers["HX-Redirect"] == address(policy)
     assert policies.find("patient").active == version
     assert AuditEntry.objects.get(action="policy.activate").reason == "too few"
     assert "Activate" in browse.get(address(policy)).content.decode()
+
+
+def test_a_roll_back_that_would_undo_what_its_dialog_did_not_show_is_refused(browse: Client, policy: Policy) -> None:
+    version = policy.active
+    assert version is not None
+    policies.write("patient", {"loop": {"limit": 5}}, by="grace", reason="only five")
+    activate = f"/admin/engines/policyversion/{version.pk}/activate/"
+    assert 'name="expected" value="2"' in browse.get(activate).content.decode()
+    policies.write("patient", {"loop": {"limit": 5, "streaming": True}}, by="grace", reason="stream")
+    page = browse.post(activate, DIALOG, follow=True).content.decode()
+    assert "The policy &#x27;patient&#x27; has changed to version 3: read it again." in page
+    assert "Differences from version 3, which is active" in page
+    assert policies.find("patient").active.number == 3  # type: ignore[union-attr]
 
 
 def test_a_version_has_its_own_page(browse: Client, policy: Policy) -> None:
@@ -245,8 +260,7 @@ def test_who_may_only_see_finds_every_button_disabled_with_the_reason(
     assert client.get("/admin/engines/policy/add/").status_code == 403
     version = policy.versions.first()
     assert version is not None
-    dialog = {"_form_submitted": "on", "reason": "x"}
-    assert client.post(f"/admin/engines/policyversion/{version.pk}/activate/", dialog).status_code == 403
+    assert client.post(f"/admin/engines/policyversion/{version.pk}/activate/", DIALOG).status_code == 403
     assert policies.find("patient").active.number == 2  # type: ignore[union-attr]
 
 

@@ -98,7 +98,8 @@ def test_its_pages_make_change_compare_and_roll_back(calls: Any, browse: Client)
     dialog = browse.get(activate).content.decode()
     assert "From version 2 to version 1 of mail/send" in dialog
     assert "The next call obeys it." in dialog
-    assert browse.post(activate, {"_form_submitted": "on", "reason": "no"}).headers["HX-Redirect"] == page
+    told = {"_form_submitted": "on", "expected": "2", "reason": "no"}
+    assert browse.post(activate, told).headers["HX-Redirect"] == page
     assert calls.policies.find("mail", "send").active == first
 
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any, ClassVar
 
-from django.contrib import messages
+from django import forms
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 
@@ -11,23 +11,31 @@ from ergon_site.access.console.buttons import bar
 from ergon_site.access.console.cells import column
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.dialogs import dialog_action
-from ergon_site.access.console.pages import ReasonForm, actor, done, holds
+from ergon_site.access.console.pages import ReasonForm, actor, holds
 from ergon_site.access.core.roles import Right
 from ergon_site.access.policies import history
+from ergon_site.access.policies.errors import PolicyRefusal
 from ergon_site.access.policies.models import VersionRow
 
 ACTIVE = {"active": "success"}
 
 
 class ActivationForm(ReasonForm):
-    """Asks why, and says what will change."""
+    """Asks why, and says what will change. `expected` is the version that was in force when the form was opened."""
 
     form_before_template = "console/activation.html"
     versions: ClassVar[QuerySet[Any]]
 
+    expected = forms.IntegerField(widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.version = self.versions.get(pk=self.object_id)
+        in_force = self.version.policy.active
+        self.initial["expected"] = in_force.number if in_force else 0
+
     def get_before_template_context(self, request: HttpRequest, object_id: Any = None) -> dict[str, Any]:
-        version = self.versions.get(pk=object_id)
-        return {"version": version, **_beside_the_one_in_force(version)}
+        return {"version": self.version, **_beside_the_one_in_force(self.version)}
 
 
 def activation(version_model: type[VersionRow], effect: str = "") -> Any:
@@ -40,11 +48,16 @@ def activation(version_model: type[VersionRow], effect: str = "") -> Any:
     }
 
     @dialog_action(description="Activate", url_path="activate", permissions=["activate"], dialog=dialog)
-    def activate(page: "VersionPage", request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        version, reason = page.row(request, object_id), form.cleaned_data["reason"]
-        page.verbs.activate(*version.policy.key, number=version.number, by=actor(request), reason=reason)
-        messages.success(request, f"Version {version.number} of {version.policy} is now active.")
-        return done(history.page(version.policy, "change", version.policy.pk))
+    def activate(page: "VersionPage", request: HttpRequest, form: ActivationForm, object_id: str) -> HttpResponse:
+        version, policy = form.version, form.version.policy
+        terms = {name: form.cleaned_data[name] for name in ("reason", "expected")}
+
+        def put_in_force() -> str:
+            page.verbs.activate(*policy.key, number=version.number, by=actor(request), **terms)
+            return history.page(policy, "change", policy.pk)
+
+        told = f"Version {version.number} of {policy} is now active."
+        return page.carry_out(request, put_in_force, told, object_id)
 
     return activate
 
@@ -54,6 +67,7 @@ class VersionPage(DetailPage):
 
     verbs: Any
     related = ("policy__active",)
+    refused_by = (PolicyRefusal, ValueError)
     detail_template = "console/policy_version.html"
     list_display = ("__str__", "is_active", "author", "made", "reason")
     list_filter: ClassVar = ["policy"]
