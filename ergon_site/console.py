@@ -1,9 +1,10 @@
 """The console: Django's admin as the one place for operators."""
 
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from datetime import UTC
+from functools import cache, partial, wraps
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from django.apps import apps
 from django.conf import settings
@@ -17,6 +18,7 @@ from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.templatetags.static import static
 from django.urls import NoReverseMatch, URLPattern, path, reverse, reverse_lazy
+from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.utils.functional import SimpleLazyObject
 from django.utils.text import capfirst
@@ -35,6 +37,7 @@ from ergon_site.dashboard import acknowledging, badges, page as dashboard, serie
 from ergon_site.error_pages import at_login, in_shell
 
 APPS = ("ergon_site.access", "engines", "providers", "facts")
+R = TypeVar("R", bound=HttpResponseBase)
 STOCK = {"auth.User", "auth.Group", "django_celery_results.GroupResult", "django_celery_results.TaskResult"}
 
 
@@ -140,7 +143,7 @@ class Console(UnfoldAdminSite):
         super().__init__(name)
 
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:  # noqa: FBT001, FBT002 (Django's)
-        return super().admin_view(fragments.conditional(in_shell(self, rendered(view))), cacheable)
+        return super().admin_view(fragments.conditional(in_shell(self, in_utc(rendered(view)))), cacheable)
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         # Not once for all: settings that are overridden for a while, as in tests, take it away with them.
@@ -164,7 +167,7 @@ class Console(UnfoldAdminSite):
 
     @method_decorator([login_not_required, transaction.non_atomic_requests])
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        page: HttpResponse = at_login(self, rendered(super().login))(request, extra_context)
+        page: HttpResponse = at_login(self, in_utc(rendered(super().login)))(request, extra_context)
         return page
 
     def register(self, model_or_iterable: Any, admin_class: Any = None, **options: Any) -> None:
@@ -231,6 +234,17 @@ class Console(UnfoldAdminSite):
 
     def executors_live(self, request: HttpRequest) -> TemplateResponse:
         return TemplateResponse(request, "console/executors_live.html", _executors(request))
+
+
+def in_utc(view: Callable[..., R]) -> Callable[..., R]:
+    """The view, which tells and takes times in UTC, whatever the time zone of the project."""
+
+    @wraps(view)
+    def answer(*args: Any, **options: Any) -> R:
+        with timezone.override(UTC):
+            return view(*args, **options)
+
+    return answer
 
 
 def _executors(request: HttpRequest) -> dict[str, Any]:

@@ -1,10 +1,9 @@
 """The forms of the providers' pages."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django import forms
-from django.utils import timezone
 from unfold.widgets import (
     UnfoldAdminDecimalFieldWidget,
     UnfoldAdminIntegerFieldWidget,
@@ -29,14 +28,6 @@ class MinutesField(forms.FloatField):
     presets = (("15 min", "15"), ("30 min", "30"), ("1 h", "60"), ("4 h", "240"))
 
 
-class UtcField(forms.DateTimeField):
-    """A time in UTC, whichever zone the site is set to."""
-
-    def to_python(self, value: Any) -> datetime | None:
-        with timezone.override(UTC):
-            return super().to_python(value)
-
-
 class ForceForm(ReasonForm):
     minutes = MinutesField(
         label="Duration in minutes",
@@ -47,7 +38,7 @@ class ForceForm(ReasonForm):
         widget=UnfoldAdminDecimalFieldWidget,
         help_text="Then the breaker works normally again.",
     )
-    until = UtcField(
+    until = forms.DateTimeField(
         label="Or until",
         required=False,
         widget=UnfoldAdminTextInputWidget(attrs={"type": "datetime-local"}),

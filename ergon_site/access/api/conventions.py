@@ -1,10 +1,12 @@
 """What every view of the API has in common, whatever the project has set for views of its own."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC
 from typing import Any
 
 from django.db import transaction
 from django.http import JsonResponse
+from django.utils import timezone
 from rest_framework.renderers import JSONRenderer
 
 from ergon_site.access.api.authentication import CertificateAuthentication, HasScope, TokenAuthentication
@@ -32,6 +34,11 @@ class Conventional:
     def as_view(cls, **options: Any) -> Any:
         """The view, outside of the transaction that a project may begin with each request: verbs bring their own."""
         return transaction.non_atomic_requests(super().as_view(**options))  # type: ignore[misc]
+
+    def dispatch(self, *args: Any, **options: Any) -> Any:
+        """Times are told in UTC, whatever the time zone of the project."""
+        with timezone.override(UTC):
+            return super().dispatch(*args, **options)  # type: ignore[misc]
 
     def get_exception_handler(self) -> Callable[[Exception, Mapping[str, Any]], JsonResponse | None]:
         return handle
