@@ -24,6 +24,7 @@ from engines.models import DIRECTIONS, DeadLetterGroup, Pipeline, Policy
 from engines.pipelines import Plan
 from engines.tasks import registry
 from engines.transactions import payloads
+from ergon_site.access.console.amendments import AmendingForm
 from ergon_site.access.console.fields import JsonField, WhyField
 from ergon_site.access.console.pages import ReasonForm
 from ergon_site.access.core import json_text
@@ -159,6 +160,17 @@ class NewPipelineForm(PipelineForm):
     field_order = ("name",)
 
 
+class EditPipelineForm(AmendingForm, PipelineForm):
+    def __init__(self, data: Any, pipeline: Pipeline) -> None:
+        values = {name: getattr(pipeline, name) for name in Plan.__dataclass_fields__}
+        present = {**values, "policy": pipeline.policy.name}
+        lines = {name: "\n".join(values[name]) for name in ("redacted", "summary")}
+        super().__init__(data, present=present, initial={**present, **lines})
+
+    def plan(self) -> Plan:
+        return Plan(**self.changes())
+
+
 class TrialForm(forms.Form):
     """A transaction to try a pipeline with; it begins with the payload of the newest one that has ended."""
 
@@ -173,13 +185,6 @@ class TrialForm(forms.Form):
             self.fields["payload"].help_text = f"Hidden fields are left empty, fill them in: {', '.join(emptied)}."
         elif begins:
             self.fields["payload"].help_text = "The payload of an earlier transaction."
-
-
-def values_of(pipeline: Pipeline) -> dict[str, Any]:
-    """A pipeline as the form shows it."""
-    values = {name: getattr(pipeline, name) for name in Plan.__dataclass_fields__}
-    lines = {name: "\n".join(values[name]) for name in ("redacted", "summary")}
-    return {**values, "policy": pipeline.policy.name, **lines}
 
 
 class GroupForm(ReasonForm):

@@ -10,7 +10,7 @@ from unfold.decorators import action, display
 
 from engines import pipelines, transactions
 from engines.admin import links
-from engines.admin.forms import NewPipelineForm, PipelineForm, TrialForm, values_of
+from engines.admin.forms import EditPipelineForm, NewPipelineForm, TrialForm
 from engines.admin.parts import Act
 from engines.admin.pausing import PAUSE, RESUME, PausablePage, PausedFilter, by_name, turn_of
 from engines.models import Pipeline
@@ -177,7 +177,7 @@ class PipelinesPage(PausablePage):
     @action(description="Edit", url_path="edit", permissions=["change"])
     def edit(self, request: HttpRequest, object_id: str) -> HttpResponse:
         row = self.row(request, object_id)
-        form = PipelineForm(request.POST or None, initial=values_of(row))
+        form = EditPipelineForm(request.POST or None, row)
 
         def amend() -> HttpResponse:
             pipelines.amend(row.name, form.plan(), by=actor(request), reason=form.cleaned_data["reason"])

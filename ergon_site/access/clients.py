@@ -1,7 +1,7 @@
 """VERBS of API clients: create, amend, certify, rotate, disable, enable."""
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
@@ -105,11 +105,11 @@ def create(
 
 @retry_conflicts
 @transaction.atomic
-def amend(client_id: int, grant: Grant, *, by: str) -> ApiClient:
-    """Change what a client may do; its tokens stay."""
+def amend(client_id: int, changes: Mapping[str, Any], *, by: str) -> ApiClient:
+    """Change some of what a client may do; the rest of its grant and its tokens stay."""
     client = _lock(client_id)
-    after = grant.columns()
-    before = {name: getattr(client, name) for name in after}
+    before = grant_of(client)
+    after = Grant(**{**before, **changes}).columns()
     for name, value in after.items():
         setattr(client, name, value)
     client.save(update_fields=list(after))
@@ -180,6 +180,11 @@ def expiring(within: timedelta) -> QuerySet[ApiClient]:
         lives |= certified & _outlasts("certificate_expires_at")
         lasts |= certified & _outlasts("certificate_expires_at", within)
     return ApiClient.objects.filter(lives, ~lasts, disabled_at=None)
+
+
+def grant_of(client: ApiClient) -> dict[str, Any]:
+    """What a client may do, by the fields of a grant."""
+    return {name: getattr(client, name) for name in Grant.__dataclass_fields__}
 
 
 def with_last_use(rows: QuerySet[ApiClient]) -> QuerySet[ApiClient]:

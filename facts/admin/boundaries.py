@@ -36,12 +36,11 @@ from ergon_site.access.database.clock import page_time
 from facts import ledger, provisioning, retiring
 from facts.admin import links
 from facts.admin.dialogs import Verbs, why
-from facts.admin.forms import BoundaryForm, LimitsForm, SkipForm, offsets_text
+from facts.admin.forms import BoundaryForm, EditLimitsForm, SkipForm, offsets_text
 from facts.core.gates import Gate
 from facts.core.watching import FILL, Worry
 from facts.ledger import remembering
 from facts.models import Boundary
-from facts.provisioning import LARGEST
 from facts.reads import health
 from facts.reads.health import BoundaryStanding
 
@@ -236,7 +235,7 @@ class BoundariesPage(Verbs):
     @action(description="Limits and retention", url_path="limit", permissions=["change"])
     def limit(self, request: HttpRequest, object_id: str) -> HttpResponse:
         row: Boundary = self.row(request, object_id)
-        form = LimitsForm(request.POST or None, initial={name: getattr(row, name) for name in LARGEST})
+        form = EditLimitsForm(request.POST or None, row)
 
         def change() -> HttpResponse:
             provisioning.limit(*row.zones, form.allowance(), **why(request, form))

@@ -11,6 +11,7 @@ from unfold.widgets import (
     UnfoldBooleanSwitchWidget,
 )
 
+from ergon_site.access.console.amendments import AmendingForm
 from ergon_site.access.console.pages import ReasonForm
 from facts.ledger import MOST_AT_ONCE
 from facts.models import Boundary, Zone
@@ -54,8 +55,14 @@ class LimitsForm(forms.Form):
     )
     reason = ReasonForm.declared_fields["reason"]
 
+
+class EditLimitsForm(AmendingForm, LimitsForm):
+    def __init__(self, data: Any, boundary: Boundary) -> None:
+        present = {name: getattr(boundary, name) for name in LARGEST}
+        super().__init__(data, present=present, initial=present)
+
     def allowance(self) -> Allowance:
-        return Allowance(**{name: self.cleaned_data[name] for name in LARGEST})
+        return Allowance(**self.amended())
 
 
 class BoundaryForm(LimitsForm):

@@ -11,11 +11,13 @@ from unfold.widgets import (
     UnfoldBooleanWidget,
 )
 
+from ergon_site.access.console.amendments import AmendingForm
 from ergon_site.access.console.fields import WhyField
 from ergon_site.access.console.pages import ReasonForm
 from ergon_site.access.database.clock import page_time
 from providers.calls.overrides import FORCED_FOR, LARGEST, LONGEST
 from providers.core.exchange import Who
+from providers.models import Gate
 from providers.models.columns import NAME
 
 PLAIN = UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"})
@@ -84,6 +86,16 @@ class QuotaForm(forms.Form):
 
     def terms(self) -> dict[str, Any]:
         return {name: self.cleaned_data[name] for name in ("limit", "window", "reason")}
+
+
+class EditQuotaForm(AmendingForm, QuotaForm):
+    def __init__(self, data: Any, gate: Gate) -> None:
+        present = {"limit": gate.quota_limit, "window": gate.quota_window}
+        initial = {name: f"{value:.15g}" for name, value in present.items() if value is not None}
+        super().__init__(data, present=present, initial=initial)
+
+    def terms(self) -> dict[str, Any]:
+        return super().terms() | {name: value for name, value in self.amended().items() if value is not None}
 
 
 class CapabilityForm(forms.Form):

@@ -23,7 +23,7 @@ from ergon_site.access.core.roles import Right
 from ergon_site.access.models import AuditEntry
 from providers import calls
 from providers.admin import cells
-from providers.admin.forms import ForceForm, NewQuotaForm, QuotaForm
+from providers.admin.forms import EditQuotaForm, ForceForm, NewQuotaForm
 from providers.admin.lists import CAPABILITY, PROVIDER, TENANT, KeysetDetailPage, offered
 from providers.calls import OrderError
 from providers.core.exchange import Who
@@ -256,8 +256,7 @@ class GatesPage(KeysetDetailPage):
     @action(description="Set quota", url_path="quota", permissions=["lead"])
     def set_quota(self, request: HttpRequest, object_id: str) -> HttpResponse:
         row: Gate = self.row(request, object_id)
-        initial = {"limit": row.quota_limit, "window": f"{row.quota_window:g}"} if row.is_limited else {}
-        form = QuotaForm(request.POST or None, initial=initial)
+        form = EditQuotaForm(request.POST or None, row)
         changed = self.attempt(form, lambda: self._set(request, row.who, form.terms()))
         return changed or self.page(request, "console/form.html", f"The quota of {row}", row, form=form, **SET)
 

@@ -9,7 +9,7 @@ from unfold.admin import TabularInline
 from unfold.decorators import action
 
 from ergon_site.access import clients
-from ergon_site.access.admin.forms import GRANT, ClientForm, NewClientForm, RotationForm
+from ergon_site.access.admin.forms import GRANT, EditClientForm, NewClientForm, RotationForm
 from ergon_site.access.clients import Issued
 from ergon_site.access.console import states
 from ergon_site.access.console.cells import column, tag
@@ -69,6 +69,7 @@ class ClientsPage(ListPage):
     search_fields = ("name",)
     search_help_text = "Part of a name"
     found_by = "name"
+    change_form_before_template = "console/opened.html"
     export_fields = ("name", *GRANT[:-1], "certificate", "created_at")
     actions_detail = ("rotate", "disable", "enable")
 
@@ -82,10 +83,10 @@ class ClientsPage(ListPage):
         return clients.with_last_use(rows)
 
     def get_form(self, request: HttpRequest, obj: ApiClient | None = None, **options: Any) -> Any:
-        return super().get_form(request, obj, form=ClientForm if obj else NewClientForm, **options)
+        return super().get_form(request, obj, form=EditClientForm if obj else NewClientForm, **options)
 
     def get_fields(self, request: HttpRequest, obj: ApiClient | None = None) -> list[str]:
-        return list((ClientForm if obj else NewClientForm).shown)
+        return list((EditClientForm if obj else NewClientForm).shown)
 
     def get_readonly_fields(self, request: HttpRequest, obj: ApiClient | None = None) -> tuple[str, ...]:
         return ("name", "certificate_used_at") if obj else ()
@@ -95,8 +96,12 @@ class ClientsPage(ListPage):
 
     def save_model(self, request: HttpRequest, obj: ApiClient, form: Any, change: bool) -> None:  # noqa: FBT001
         if change:
-            clients.amend(obj.pk, form.grant(), by=actor(request))
-            clients.certify(obj.pk, obj.certificate, until=obj.certificate_expires_at, by=actor(request))
+            changes, amended = form.changes(), form.amended()
+            if grants := {name: changes[name] for name in GRANT if name in changes}:
+                clients.amend(obj.pk, grants, by=actor(request))
+            if changes.keys() - grants:
+                until = amended["certificate_expires_at"]
+                clients.certify(obj.pk, amended["certificate"], until=until, by=actor(request))
             return
         issued = clients.create(obj.name, form.grant(), by=actor(request), **form.terms())
         obj.pk = issued.client.pk

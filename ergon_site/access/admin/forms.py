@@ -14,7 +14,8 @@ from unfold.widgets import (
     UnfoldBooleanWidget,
 )
 
-from ergon_site.access.clients import LIFETIME, OVERLAP, Grant, check_zones
+from ergon_site.access.clients import LIFETIME, OVERLAP, Grant, check_zones, grant_of
+from ergon_site.access.console.amendments import AmendingForm
 from ergon_site.access.core import terms
 from ergon_site.access.core.scopes import SCOPES
 from ergon_site.access.models import ApiClient
@@ -81,7 +82,6 @@ def lifetime(form: forms.Form | forms.ModelForm) -> timedelta | None:
 
 
 class ClientForm(forms.ModelForm):
-    shown: ClassVar = ("name", *GRANT, "certificate", "certificate_expires_at", "certificate_used_at")
     scopes = forms.MultipleChoiceField(
         choices=[(scope, f"{scope} – {meaning}") for scope, meaning in SCOPES.items()],
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
@@ -125,6 +125,23 @@ class ClientForm(forms.ModelForm):
 
     def grant(self) -> Grant:
         return Grant(**{name: self.cleaned_data[name] for name in GRANT})
+
+
+class EditClientForm(AmendingForm, ClientForm):
+    shown: ClassVar = ("name", *GRANT, "certificate", "certificate_expires_at", "certificate_used_at")
+
+    def __init__(self, *args: Any, instance: ApiClient, **options: Any) -> None:
+        until = instance.certificate_expires_at
+        present = grant_of(instance) | {
+            # As the fields have them.
+            "scopes": [scope for scope in SCOPES if scope in instance.scopes],
+            "certificate": instance.certificate,
+            "certificate_expires_at": until and until.replace(microsecond=0),
+        }
+        super().__init__(*args, instance=instance, present=present, **options)
+
+    def grant(self) -> Grant:
+        return Grant(**{name: self.amended()[name] for name in GRANT})
 
 
 class NewClientForm(ClientForm):

@@ -9,7 +9,7 @@ from ergon_site.access import clients
 from ergon_site.access.cli.commands import VerbsCommand, actor, as_json, moment
 from ergon_site.access.cli.options import add_reason
 from ergon_site.access.cli.tables import cell_text, printable
-from ergon_site.access.clients import ClientUnknownError, Grant
+from ergon_site.access.clients import ClientUnknownError
 from ergon_site.access.core.scopes import SCOPES, UnknownScopeError
 from ergon_site.access.core.terms import UnusableTermError
 from ergon_site.access.models import ApiClient
@@ -64,10 +64,10 @@ class Command(VerbsCommand):
         if rate is not None and not rate >= 0:
             msg = "--rate must be above 0, or 0 for the deployment's rate."
             raise CommandError(msg)
-        lists = {one: getattr(client, one) if options[one] is None else options[one] for one in LISTS}
-        grant = Grant(**lists, rate=client.rate if rate is None else rate or None)
+        changes = {one: options[one] for one in LISTS if options[one] is not None}
+        changes |= {} if rate is None else {"rate": rate or None}
         clients.check_zones([*(options["zones"] or ()), *(options["target_zones"] or ())])
-        client = clients.amend(client.pk, grant, by=actor())
+        client = clients.amend(client.pk, changes, by=actor())
         told = {"name": name, **{one: getattr(client, one) for one in (*LISTS, "rate")}}
         granted = [f"  {one.replace('_', ' ')}: {cell_text(told[one])}" for one in (*LISTS, "rate") if told[one]]
         self.tell(told, [f"changed the API client {name}; it may use:", *granted])
