@@ -16,6 +16,8 @@ from engines.pipelines import Plan
 from ergon_site.access.core.ruled import Ruled, leaves
 from ergon_site.access.models import AuditEntry
 from ergon_site.access.policies.form import PolicyForm
+from providers import policies as provider_policies
+from tests.console import records
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
@@ -197,6 +199,16 @@ def test_a_roll_back_that_would_undo_what_its_dialog_did_not_show_is_refused(bro
     assert "The policy &#x27;patient&#x27; has changed to version 3: read it again." in page
     assert "Differences from version 3, which is active" in page
     assert policies.find("patient").active.number == 3  # type: ignore[union-attr]
+
+
+def test_a_version_that_is_not_allowed_any_more_is_refused_on_its_page(browse: Client) -> None:
+    written = provider_policies.write("rank", "snapshot", body={}, by="ada", reason="x")
+    both = {"on_store_failure": "local", "quota_per_attempt": True}
+    by_hand = written.policy.versions.create(number=2, body=both, author="ada", reason="by hand")
+    page = f"/admin/providers/providerpolicyversion/{by_hand.pk}"
+    answer = browse.post(f"{page}/activate/", {"_form_submitted": "on", "expected": "1", "reason": "x"})
+    assert answer.headers["HX-Redirect"] == f"{page}/change/"
+    assert "quota_per_attempt must be false where on_store_failure is local" in records.read(browse, f"{page}/change/")
 
 
 def test_a_version_has_its_own_page(browse: Client, policy: Policy) -> None:
