@@ -1,9 +1,11 @@
 """Forms write what their reader has changed, and nothing back that others have changed while they were open."""
 
+from collections.abc import Callable
 from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 
 from engines import pipelines
@@ -179,3 +181,14 @@ def test_a_quota_that_was_removed_meanwhile_comes_back_only_on_purpose(browse: C
     assert browse.post(page, Sent(told).fields).status_code == 302
     gate = Gate.objects.get()
     assert (gate.quota_limit, gate.quota_window) == (200, 3_600)
+
+
+def test_a_users_form_gives_nothing_back_that_was_taken_meanwhile(browse: Client, hire: Callable[[str], User]) -> None:
+    person = hire("operator")
+    page = f"/admin/auth/user/{person.pk}/change/"
+    form = opened(browse, page)
+    person.groups.clear()
+    User.objects.filter(pk=person.pk).update(is_active=False)
+    assert browse.post(page, {**form, "first_name": "Eva"}).status_code == 302
+    person.refresh_from_db()
+    assert (person.first_name, person.is_active, list(person.groups.all())) == ("Eva", False, [])

@@ -16,6 +16,7 @@ from unfold.forms import UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from ergon_site.access import audit
+from ergon_site.access.console.amendments import AmendingForm
 from ergon_site.access.console.cells import UNKNOWN, column
 from ergon_site.access.console.detail import ListPage
 from ergon_site.access.console.fields import RowsField
@@ -33,6 +34,7 @@ class RoleFilter(admin.RelatedFieldListFilter):
         self.title = "role"
 
 
+AMENDED = ("username", "first_name", "last_name", "email", "is_active", "is_staff", "is_superuser")
 USERNAME = "At most 150 letters, digits and @ . + - _"
 
 
@@ -56,9 +58,11 @@ class PasswordNote(ReadOnlyPasswordHashWidget):
         return context | {"summary": [{"label": "set" if is_password_usable(value) else "none"}]}
 
 
-class UserForm(UserChangeForm):
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+class UserForm(AmendingForm, UserChangeForm):
+    def __init__(self, *args: Any, instance: User, **options: Any) -> None:
+        present = {name: getattr(instance, name) for name in AMENDED}
+        present["groups"] = sorted(group.pk for group in instance.groups.all())
+        super().__init__(*args, instance=instance, present=present, **options)
         password = self.fields["password"]
         password.widget = PasswordNote()
         password.help_text = mark_safe('<a class="ergon-link" href="../password/">Change the password</a>')
@@ -77,11 +81,16 @@ class UserForm(UserChangeForm):
             "is_superuser": "Can do everything, without a role.",
         }
 
-    def clean_groups(self) -> QuerySet[Group]:
+    def clean_groups(self) -> list[int]:
         """The groups that the editor cannot give stay as they are."""
-        offered, chosen = self.fields["groups"].queryset, self.cleaned_data["groups"]
+        field: Any = self.fields["groups"]
+        offered, chosen = field.queryset, self.cleaned_data["groups"]
         kept = self.instance.groups.exclude(pk__in=offered.values("pk"))
-        return Group.objects.filter(Q(pk__in=chosen.values("pk")) | Q(pk__in=kept.values("pk")))
+        return sorted({*chosen.values_list("pk", flat=True), *kept.values_list("pk", flat=True)})
+
+    def clean(self) -> dict[str, Any]:
+        super().clean()
+        return {name: self.amended().get(name, value) for name, value in self.cleaned_data.items()}
 
 
 @registered(User)
@@ -93,6 +102,7 @@ class UsersPage(ListPage, UserAdmin):
     actions = None
     found_by = "username"
     form = UserForm
+    change_form_before_template = "console/opened.html"
     add_form = NewUserForm
     change_password_form = OtherPasswordForm
     list_display = ("username", "full_name", "roles", "is_active", "seen")
