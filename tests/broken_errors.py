@@ -1,5 +1,7 @@
 """Errors that are broken themselves."""
 
+import time
+
 from engines import TransactionException
 
 
@@ -22,3 +24,11 @@ class UnsureError(Exception):
 
     def __bool__(self) -> bool:
         raise ValueError
+
+
+class SlowError(Exception):
+    """An error that takes its time to say what it is."""
+
+    def __str__(self) -> str:
+        time.sleep(self.args[0])
+        return "slow"

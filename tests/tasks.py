@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import engines
 from engines import ExceptionType, Transaction, TransactionException
 from engines.models import Pipeline
-from tests.broken_errors import MuteError, UnsureError
+from tests.broken_errors import MuteError, SlowError, UnsureError
 
 
 class OrderRejected(TransactionException):
@@ -59,6 +59,8 @@ def act(payload: dict[str, Any]) -> Any:  # noqa: C901, PLR0912 (a table of verb
                     raise ConnectionError(msg)
             case "at":  # the attempt that does the rest; a short name, which PostgreSQL puts first
                 if engines.current_attempt().number < value:
+                    if "slow" in payload:
+                        raise SlowError(payload["slow"])
                     msg = f"not before attempt {value}"
                     raise ConnectionError(msg)
             case "until_lost":

@@ -20,7 +20,7 @@ from engines.core.pacing import Prefetch
 from engines.models import Pipeline
 from engines.reads import depth
 from engines.tasks.transaction import Transaction
-from engines.transactions import Draft, LeasedTransaction, Settlement
+from engines.transactions import Draft, LeasedTransaction, Settlement, attempt_rows
 from engines.worker.database_retry import DatabaseRetry, Portion
 from engines.worker.heartbeat import Heartbeat
 from engines.worker.shared_limit import SharedLimit
@@ -140,7 +140,7 @@ class DatabaseConnector(PipelineConnector):
 
     def note(self, transaction: Transaction, attempt: AttemptRecord) -> None:
         trace_id = telemetry.current_trace_id() if self._is_tracing else None
-        _leased(transaction).lease.attempts.append((attempt, trace_id))
+        attempt_rows.add(_leased(transaction).lease, attempt, trace_id)
 
     def resumed(self, transaction: Transaction) -> Resumed:
         return _leased(transaction).lease.resumed

@@ -122,7 +122,7 @@ class ExternalConnector(PipelineConnector):
     def note(self, transaction: Transaction, attempt: AttemptRecord) -> None:
         self._inner.note(transaction, attempt)
         trace_id = telemetry.current_trace_id() if self._is_tracing else None
-        self._tried.setdefault(transaction.id, []).append((attempt, trace_id))
+        self._tried.setdefault(transaction.id, []).append((attempt.without_error(), trace_id))
 
     def acknowledge(self, transaction: Transaction, outcome: Outcome) -> None:
         """A failure is kept before the source may forget it; not if the source gave it to another worker."""

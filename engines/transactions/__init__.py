@@ -37,12 +37,14 @@ from engines.transactions.errors import (
 from engines.transactions.leases import Lease as Lease, LeasedTransaction as LeasedTransaction
 from engines.transactions.pruning import MOST_COUNTED as MOST_COUNTED, prunable as prunable, prune as prune
 from engines.transactions.settling import (
+    NOTED_AT_ONCE as NOTED_AT_ONCE,
     Settlement as Settlement,
     find_written as find_written,
     lock as lock,
     make_ready as make_ready,
     note as note,
     postpone as postpone,
+    prepare as prepare,
     settle as settle,
 )
 from engines.transactions.submitting import (

@@ -1,4 +1,4 @@
-"""VERBS: settle, postpone, find_written, note, lock, make_ready. Outcomes and attempts in batches.
+"""VERBS: settle, postpone, find_written, note, prepare, lock, make_ready. Outcomes and attempts in batches.
 
 A lost lease changes nothing.
 """
@@ -12,16 +12,17 @@ import orjson
 from engines import dead_letters
 from engines.conf import settings
 from engines.core import failures
-from engines.core.attempt import AttemptRecord
-from engines.core.errors import category_in
 from engines.core.outcome import Failure, Later, Outcome, Success
-from engines.core.states import CATEGORIES, STAGES, AttemptOutcome, State
+from engines.core.states import CATEGORIES, State
 from engines.models import TransactionRecord
-from engines.transactions import payloads
+from engines.transactions import attempt_rows, payloads
 from engines.transactions.leases import Lease, LeasedTransaction, lease_document
 from engines.transactions.statements import statements
 from ergon_site.access.database import standbys
 from ergon_site.access.database.calls import retry_conflicts, short_transaction
+
+# Attempts that are noted at once. After an outage many may wait.
+NOTED_AT_ONCE = 500
 
 
 class Settlement(NamedTuple):
@@ -114,29 +115,40 @@ def _state(outcome: Outcome) -> State:
     return State.FAILED
 
 
+def prepare(leases: Collection[Lease], *, is_ending: bool = False) -> None:
+    """Put into words what `note` writes down of these next, or, of those whose outcome comes, all that is left."""
+    for lease, count in ((lease, None) for lease in leases) if is_ending else _failing(leases):
+        attempt_rows.put_into_words(lease, count=count)
+
+
 @retry_conflicts
-def note(leases: Collection[Lease], *, worker: int | None = None) -> int:
-    """Write down attempts of transactions that still run and have failed before; how many transactions."""
-    # Those with a failed attempt of which the database does not know yet.
+def note(leases: Collection[Lease], *, worker: int | None = None, is_ending: bool = False) -> int:
+    """Write down attempts of transactions that still run and have failed before; how many transactions.
+
+    `is_ending` says that their outcomes are not sent before this is done.
+    """
+    failing = _failing(leases)
+    for lease, _ in failing:
+        lease.is_noted = True
+    # Asked only now: an outcome that is on its way by then was told above that attempts may be known already.
+    failing = [one for one in failing if is_ending or not one[0].is_settling]
+    if not failing:
+        return 0
+    document = lease_document([lease for lease, _ in failing])
+    held: set[int] = statements().note(document, attempt_rows.rows_of(failing, time.monotonic()), worker)
+    for lease, count in failing:
+        if lease.id in held:
+            attempt_rows.mark_noted(lease, count)
+    return len(held)
+
+
+def _failing(leases: Collection[Lease]) -> list[tuple[Lease, int]]:
+    """Those with a failed attempt of which the database does not know yet; up to which attempt it is told next."""
     failing = [
         lease for lease in leases if any(isinstance(one.outcome, Failure) for one, _ in lease.attempts[lease.noted :])
     ]
-    for lease in failing:
-        lease.is_noted = True
-    # Asked only now: an outcome that is on its way by then was told above that attempts may be known already.
-    failing = sorted((lease for lease in failing if not lease.is_settling), key=lambda lease: lease.id)
-    if not failing:
-        return 0
-    now, counts = time.monotonic(), [len(lease.attempts) for lease in failing]
-    tried = [
-        _attempt(lease, attempted, trace_id, now)
-        for lease, count in zip(failing, counts, strict=True)
-        for attempted, trace_id in lease.attempts[lease.noted : count]
-    ]
-    held: set[int] = statements().note(lease_document(failing), f"[{','.join(tried)}]", worker)
-    for lease, count in zip(failing, counts, strict=True):
-        lease.noted = count
-    return len(held)
+    share = max(1, NOTED_AT_ONCE // max(1, len(failing)))
+    return [(lease, min(lease.noted + share, len(lease.attempts))) for lease in sorted(failing, key=lambda one: one.id)]
 
 
 def _is_noted(settlements: Iterable[Settlement]) -> bool:
@@ -170,28 +182,4 @@ def _result(value: Any) -> str:
 
 
 def _attempts(settlements: Iterable[Settlement], now: float) -> str:
-    leases = (one.transaction.lease for one in settlements)
-    told = (_attempt(lease, attempted, trace_id, now) for lease in leases for attempted, trace_id in lease.attempts)
-    return f"[{','.join(told)}]"
-
-
-def _attempt(lease: Lease, attempted: AttemptRecord, trace_id: str | None, now: float) -> str:
-    stage, number, of_total, started, duration, outcome = attempted
-    head = (
-        f'{{"id":{lease.id},"token":{lease.token},"step":{STAGES[stage]},"number":{number},"of_total":{of_total},'
-        f'"age":{now - started:.6f},"duration":{duration:.6f},"policy_version":{lease.policy_version or "null"}'
-    )
-    trace = f',"trace_id":"{trace_id}"' if trace_id else ""
-    if type(outcome) is Success:
-        return f'{head},"outcome":0{trace}}}'
-    if not isinstance(outcome, Failure):
-        return f'{head},"outcome":{AttemptOutcome.CUT.value}{trace}}}'
-    error = outcome.error
-    fault = {
-        "outcome": AttemptOutcome.FAILURE.value,
-        "category": CATEGORIES[category_in(error)],
-        "error_type": failures.error_type(error),
-        "message": failures.message_of(error),
-        "traceback": failures.traceback_of(error),
-    }
-    return f"{head},{orjson.dumps(fault).decode()[1:-1]}{trace}}}"
+    return attempt_rows.rows_of(((one.transaction.lease, None) for one in settlements), now)

@@ -6,6 +6,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 from django.db import DataError, IntegrityError, connection
@@ -16,7 +17,7 @@ from engines.core import failures
 from engines.core.attempt import AttemptRecord
 from engines.core.errors import ConnectorError, TransactionException, error_text, headline
 from engines.core.outcome import Failure, Later, Success
-from engines.transactions import LeasedTransaction, Settlement
+from engines.transactions import NOTED_AT_ONCE, Lease, LeasedTransaction, Settlement
 from engines.worker.database_retry import DatabaseRetry, Portion
 from ergon_site.access.database.calls import close_connection, short_transaction
 
@@ -180,6 +181,7 @@ class Completer:
     def _settle(self, batch: list[Settlement]) -> None:
         self._in_hand = len(batch)
         try:
+            self._prepare([one.transaction.lease for one in batch if not one.transaction.lease.is_lost])
             stale = self._retry.wait_out(lambda: self._write_some(batch))
         except (DataError, IntegrityError, ValueError, TypeError) as error:
             self._settle_singly(batch, error)
@@ -210,6 +212,15 @@ class Completer:
             telemetry.stale.add(1)
             log.warning("outcome_came_after_its_lease", transaction=leased.id)
         self._done([one.transaction for one in batch])
+
+    def _prepare(self, leases: list[Lease]) -> None:
+        """Do before the time limit what takes long; of very many attempts, most are written before the outcome."""
+        transactions.prepare(leases, is_ending=True)
+        for lease in leases:
+            note = partial(transactions.note, [lease], worker=self._worker, is_ending=True)
+            is_held: int | None = 1
+            while is_held and len(lease.attempts) - lease.noted > NOTED_AT_ONCE:
+                is_held = self._retry.wait_out(note)
 
     def _write_some(self, batch: list[Settlement]) -> list[LeasedTransaction]:
         """Write outcomes; those whose lease was lost. An earlier try may have written some, though nobody heard of it.
@@ -261,7 +272,7 @@ class Completer:
             f"its outcome could not be written: {error_text(error)}", transaction_id=leased.id
         )
         failure.__cause__ = error
-        leased.lease.attempts.clear()
+        leased.lease.attempts = []  # not cleared: the heart may be busy with those
         self._settle([Settlement(leased, Failure(failure))])
 
 

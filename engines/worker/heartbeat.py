@@ -222,6 +222,7 @@ class Heartbeat:
                 self._try(self._count_durations, self._retry.try_once)
             if self._retry.answering_for >= settings().time_to_renew:
                 self._try(self._rescue, self._retry.try_once)
+            self._try(self._prepare_attempts, lambda prepare: prepare())
             for errand in (self._write_tally, self._note_attempts, *self._errands):
                 self._try(errand, self._retry.try_once)
             rested_from = freshness.now()
@@ -262,6 +263,10 @@ class Heartbeat:
                 del durations[pipeline_id]
         finally:  # what the database did not take is counted the next time
             waiting.extendleft((pipeline_id, one) for pipeline_id, some in durations.items() for one in some)
+
+    def _prepare_attempts(self) -> None:
+        """Not while the database waits for it."""
+        transactions.prepare([one.lease for one in list(self._held.values())])
 
     def _note_attempts(self) -> None:
         """Record the attempts of running transactions before they end."""

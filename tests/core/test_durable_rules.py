@@ -243,6 +243,14 @@ def test_the_step_that_failed_is_the_last_before_the_exception_handler(
     assert failures.failed_step(attempts) is step
 
 
+def test_an_attempt_without_its_error_still_counts_as_failed() -> None:
+    failed = tried(Stage.SUCCESS, error())
+    assert failures.failed_step([failed.without_error()]) is Stage.SUCCESS
+    assert failed.without_error()._replace(outcome=failed.outcome) == failed
+    succeeded = tried(Stage.SUCCESS, Success(1))
+    assert succeeded.without_error() is succeeded
+
+
 def test_texts_are_made_such_that_every_column_takes_them() -> None:
     assert failures.storable("a\x00b\ud800") == "a\ufffdb?"
     assert len(failures.message_of(ValueError("x" * 20_000))) == failures.LONGEST_MESSAGE

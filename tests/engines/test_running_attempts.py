@@ -1,30 +1,37 @@
 """What has been tried of a transaction that still runs: seen while it is tried again, and kept once."""
 
+import gc
 import re
 import signal
+import threading
 import time
+import weakref
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db.models import Count
 from django.test import Client
 
 from engines import transactions
 from engines.core.attempt import AttemptRecord
 from engines.core.outcome import Outcome, Success
 from engines.core.steps import Stage
-from engines.models import Attempt, Pipeline
+from engines.models import Attempt, DeadLetter, Pipeline
 from engines.reads import explain
-from engines.transactions import LeasedTransaction, Settlement
+from engines.transactions import LeasedTransaction, Settlement, attempt_rows
+from engines.worker.completer import Completer
 from tests.durable_transactions import claim, consumer, failed, make_policy, submit
 from tests.engines.test_database_connector import ENGINES, running, wait_for
 from tests.factories import make_pipeline
+from tests.processes import LIMIT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 STUBBORN = {"max_attempts": 10_000, "backoff": 0.2}
+OFTEN = {"steps": {"process": {"retry": {"max_attempts": 10_000}}}}
 
 
 @pytest.fixture(autouse=True)
@@ -139,6 +146,70 @@ def test_attempts_that_were_noted_are_written_once(outcome: Outcome) -> None:
     tried(leased, failed(), outcome)
     assert transactions.settle([Settlement(leased, outcome)]) == []
     assert list(Attempt.objects.order_by("number").values_list("number", flat=True)) == [1, 2, 3]
+
+
+def test_an_attempt_that_was_noted_is_sent_no_more_and_its_error_is_let_go() -> None:
+    pipeline = make_pipeline()
+    submit(pipeline)
+    (leased,) = claim(pipeline)
+    tried(leased, failed("the first"))
+    error = weakref.ref(leased.lease.attempts[0][0].outcome.error)  # type: ignore[union-attr]
+    transactions.note([leased.lease])
+    gc.collect()
+    assert error() is None
+    Attempt.objects.all().delete()
+    outcome = failed("the second")
+    tried(leased, outcome)
+    assert transactions.settle([Settlement(leased, outcome)]) == []
+    assert list(Attempt.objects.values_list("number", "message")) == [(2, "the second")]
+    assert DeadLetter.objects.get().details["attempts"] == 2
+
+
+def test_of_many_attempts_that_wait_few_keep_their_errors() -> None:
+    pipeline = make_pipeline()
+    submit(pipeline)
+    (leased,) = claim(pipeline)
+    for number in range(1, 101):
+        attempted = AttemptRecord(Stage.PROCESS, number, 100, time.monotonic(), 0.01, failed(f"number {number}"))
+        attempt_rows.add(leased.lease, attempted, None)
+    assert sum(one.words is None for one, _ in leased.lease.attempts) <= 20
+    transactions.settle([Settlement(leased, Success("done"))])
+    kept = Attempt.objects.order_by("number").values_list("message", flat=True)
+    assert list(kept) == [f"number {number}" for number in range(1, 101)]
+
+
+def test_very_many_attempts_are_written_in_parts_and_in_shares() -> None:
+    pipeline = make_pipeline()
+    submit(pipeline, 2)
+    many, few = claim(pipeline)
+    tried(many, *[failed()] * 2000)
+    tried(few, failed())
+    assert transactions.note([many.lease, few.lease]) == 2
+    noted = dict(Attempt.objects.values_list("transaction_id").annotate(count=Count("pk")))
+    assert noted[few.lease.id] == 1
+    assert 0 < noted[many.lease.id] < 1000
+    settled = threading.Event()
+    completer = Completer(many.lease.owner, lambda _: settled.set(), lambda: None)
+    try:
+        many.lease.is_settling = True
+        completer.take(Settlement(many, Success("done")))
+        assert settled.wait(LIMIT)
+    finally:
+        completer.close()
+    assert Attempt.objects.filter(transaction_id=many.lease.id).count() == 2000
+
+
+def test_an_error_that_tells_of_itself_slowly_takes_none_of_the_databases_time() -> None:
+    pipeline = make_pipeline(task="tests.act", policy=make_policy("often", OFTEN))
+    (uid,) = submit(pipeline, at=2, slow=3)
+    (other,) = submit(make_pipeline("other"))
+    with consumer("orders", "other", ERGON_DATABASE_TIMEOUT="1", ERGON_LEASE_SECONDS="60") as process:
+        wait_for(lambda: transactions.find(uid).word == "succeeded")
+        wait_for(lambda: transactions.find(other).word == "succeeded")
+        process.terminate()
+        _, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0
+    assert "database_refuses" not in errors
 
 
 def test_nothing_is_noted_of_what_went_well_is_settling_or_belongs_to_others() -> None:
