@@ -5,6 +5,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from engines.core.errors import ExceptionType, TransactionException, category_in
 
+# Ten years: a wait without an end for people, and within every calendar.
+LONGEST_WAIT = 10 * 365 * 86_400.0
+
 
 class Success(NamedTuple):
     """A step returned a value."""

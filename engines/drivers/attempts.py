@@ -10,7 +10,7 @@ from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple
 
 from engines.core.errors import FetchTimeoutException
-from engines.core.outcome import CUT, TRANSACTION, Failure, Later, Outcome, timed_out
+from engines.core.outcome import CUT, LONGEST_WAIT, TRANSACTION, Failure, Later, Outcome, timed_out
 from engines.core.steps import Call, Stage
 
 # How long an exception handler may take that begins when its transaction's time is up, unless its policy says.
@@ -44,7 +44,8 @@ class Deadlines(NamedTuple):
         return self if self.transaction is None else self._replace(transaction=self.transaction + seconds)
 
     def parked(self, later: Later) -> Later:
-        """The same wait, at most until the transaction's time is up, which goes on counting meanwhile."""
+        """The same wait, within the calendar and the transaction's time, which goes on counting meanwhile."""
+        later = later._replace(seconds=min(later.seconds, LONGEST_WAIT))
         if self.transaction is None or not later.is_parked:
             return later
         left = max(0.0, self.transaction - time.monotonic())

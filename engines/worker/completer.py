@@ -183,7 +183,7 @@ class Completer:
         try:
             self._prepare([one.transaction.lease for one in batch if not one.transaction.lease.is_lost])
             stale = self._retry.wait_out(lambda: self._write_some(batch))
-        except (DataError, IntegrityError, ValueError, TypeError) as error:
+        except (DataError, IntegrityError, ValueError, TypeError, ArithmeticError) as error:
             self._settle_singly(batch, error)
             return
         self._in_hand = 0

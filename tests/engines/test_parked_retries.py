@@ -1,6 +1,8 @@
 """Waits between two attempts that keep no slot: parked in the database, and taken up where they were left."""
 
 import signal
+import sys
+import threading
 import time
 from datetime import timedelta
 from importlib import import_module
@@ -8,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
 from engines import policies, transactions
@@ -16,12 +20,14 @@ from engines.core.lifecycle import ANEW
 from engines.core.outcome import Failure, Later
 from engines.models import DeadLetter, Pipeline, TransactionRecord
 from engines.reads import explain
+from engines.reads.status import read_status
 from engines.transactions import Settlement
+from engines.worker.completer import Completer
 from engines.worker.pipeline import Options
 from tests.durable_transactions import claim, consume, consumer, make_policy, settle, states, submit, wait_until_started
 from tests.engines.test_database_connector import CONSUMERS, ENGINES, drain, running, wait_for
 from tests.factories import make_pipeline
-from tests.processes import eventually
+from tests.processes import LIMIT, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -69,6 +75,34 @@ def history(uid: str) -> list[tuple[int, str, int, int, str]]:
     """The attempts of the work as people see them."""
     made = explain.explain(uid)["attempts"]
     return [(one["delivery"], one["step"], one["number"], one["of"], one["outcome"]) for one in made]
+
+
+@pytest.mark.parametrize("backoff", [1e12, sys.float_info.max])
+def test_a_wait_beyond_the_calendar_ends_within_it(browse: Client, backoff: float) -> None:
+    pipeline = parking(backoff=backoff)
+    (uid,) = submit(pipeline, fail="no answer")
+    with running(pipeline):
+        wait_for(lambda: is_parked(uid))
+    assert record(uid).available_at.year < timezone.now().year + 11
+    assert "no answer" in explain.explain(uid)["sentence"]
+    assert read_status()["pipelines"][0]["pending"] == 1
+    assert uid in browse.get(reverse("admin:engines_transactionrecord_changelist")).content.decode()
+    assert transactions.cancel(uid, by="ada", reason="too long").word == "cancelled"
+
+
+def test_a_wait_that_no_database_can_count_to_is_the_fault_of_its_transaction() -> None:
+    pipeline = make_pipeline()
+    (uid,) = submit(pipeline)
+    (leased,) = claim(pipeline)
+    settled = threading.Event()
+    completer = Completer(leased.lease.owner, lambda _: settled.set(), lambda: None)
+    try:
+        completer.take(Settlement(leased, Later(1e300, 1, Failure(TransactionException("later")))))
+        assert settled.wait(LIMIT)
+    finally:
+        completer.close()
+    assert states(uid) == ["failed"]
+    assert DeadLetter.objects.get().error_type == "OutcomeNotWrittenError"
 
 
 @pytest.mark.parametrize(("task", "direction"), ENGINES)

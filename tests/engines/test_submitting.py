@@ -133,6 +133,8 @@ def test_it_is_kept_or_forgotten_with_the_callers_transaction() -> None:
         ({"priority": 1.5}, "priority must be a whole number"),
         ({"priority": 2**31}, "priority must be a whole number"),
         ({"available_at": datetime(2030, 1, 1)}, "available_at must have a time zone"),  # noqa: DTZ001
+        ({"available_at": datetime.max.replace(tzinfo=UTC)}, "available_at is beyond the calendar"),
+        ({"available_at": datetime.min.replace(tzinfo=UTC)}, "available_at is beyond the calendar"),
         ({"metadata": [1]}, "metadata must be an object"),
         ({"payload": float("nan")}, "the payload is not JSON"),
         ({"payload": {"a": {1, 2}}}, "the payload is not JSON"),
