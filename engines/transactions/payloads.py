@@ -9,10 +9,12 @@ from typing import Any
 import orjson
 
 from engines.core.failures import message_of, storable
+from ergon_site.access.core import json_text
 
 _STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER = b"0" * 19
+TOO_DEEP = f"is nested too deeply: it has more than {json_text.DEEPEST} levels"
 # Python refuses to write or to read longer whole numbers in digits.
 MOST_BITS = 14_000
 TOO_LONG = "whole numbers of more than 4,200 digits became text"
@@ -36,6 +38,9 @@ def encode(value: Any, *, limit: int, what: str = "payload") -> str:
     # The quick encoder turns NaN into null, and lets pass what PostgreSQL's JSON does not.
     if b"null" in text:
         _encode_slowly(value, what, None)
+    if json_text.may_be_deep(text) and json_text.is_too_deep(value):
+        msg = f"the {what} {TOO_DEEP}"
+        raise PayloadError(msg)
     if b"\\u0000" in text and _has_nul(orjson.loads(text)):
         msg = f"the {what} holds U+0000, which no database text can"
         raise PayloadError(msg)
@@ -52,6 +57,8 @@ def encode_result(value: Any, *, limit: int) -> tuple[str | None, str]:
     """
     try:
         text, note = _encode_result(value)
+        if json_text.may_be_deep(text) and json_text.is_too_deep(orjson.loads(text)):
+            return None, f"not kept: it {TOO_DEEP}"
     except RecursionError:
         return None, "not kept: it is nested too deeply, or holds itself"
     except Exception as error:  # noqa: BLE001 (a value may be broken in ways of its own)
@@ -79,7 +86,10 @@ def _encode_slowly(value: Any, what: str, error: Exception | None) -> bytes:
     except UnicodeEncodeError:
         msg = f"the {what} is not JSON: a text holds half of a surrogate pair"
         raise PayloadError(msg) from None
-    except (TypeError, ValueError, RecursionError) as precise:
+    except RecursionError:
+        msg = f"the {what} {TOO_DEEP}, or holds itself"
+        raise PayloadError(msg) from None
+    except (TypeError, ValueError) as precise:
         msg = f"the {what} is not JSON: {precise or error}"
         raise PayloadError(msg) from None
 

@@ -215,7 +215,7 @@ def test_payload_and_result_are_shown_escaped(browse: Client, orders: Pipeline) 
     assert "&lt;i&gt;" in page
 
 
-@pytest.mark.parametrize("payload", [[[[[[]]]]] * 5000, "x" * 500_000, json.loads("[" * 850 + "]" * 850), None])
+@pytest.mark.parametrize("payload", [[[[[[]]]]] * 5000, "x" * 500_000, json.loads("[" * 200 + "]" * 200), None])
 def test_a_payload_of_any_shape_can_be_looked_at(browse: Client, orders: Pipeline, payload: Any) -> None:
     transactions.submit("orders", payload, id="odd")
     answer = browse.get(page_of(transactions.find("odd")))

@@ -142,10 +142,18 @@ def endless() -> list[Any]:
     return circle
 
 
+def nested(levels: int) -> Any:
+    inmost: Any = "inmost"
+    for _ in range(levels):
+        inmost = (inmost,)
+    return inmost
+
+
 @pytest.mark.parametrize(
     ("result", "note"),
     [
         (endless(), "not kept: it is nested too deeply, or holds itself"),
+        (nested(201), "not kept: it is nested too deeply: it has more than 200 levels"),
         ({"a": 2**70, "b": Unwritable(c=1)}, "not kept: it cannot be written as JSON (no items today)"),
     ],
 )

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.test import Client
+from django.urls import reverse
 from hypothesis import given, strategies as st
 from psycopg.pq import TransactionStatus
 
@@ -16,6 +18,12 @@ from tests.durable_transactions import claim, states, submit
 from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db
+
+
+def nested(levels: int, inmost: Any = 1) -> Any:
+    for _ in range(levels):
+        inmost = [inmost]
+    return inmost
 
 
 def test_a_submitted_transaction_waits_as_it_was_given() -> None:
@@ -141,6 +149,10 @@ def test_it_is_kept_or_forgotten_with_the_callers_transaction() -> None:
         ({"payload": {1: 2}}, "the key 1 is not a text"),
         ({"payload": "a\x00b"}, "U\\+0000"),
         ({"payload": "\ud800"}, "the payload is not JSON"),
+        ({"payload": nested(201)}, "the payload is nested too deeply: it has more than 200 levels"),
+        ({"payload": nested(600, "\x00")}, "the payload is nested too deeply"),
+        ({"payload": nested(5000)}, "the payload is nested too deeply"),
+        ({"metadata": {"deep": nested(200)}}, "the metadata is nested too deeply"),
         ({"payload": "x" * 2**20}, "the payload has 1,048,578 bytes; the limit is 1,048,576"),
     ],
 )
@@ -174,6 +186,14 @@ def test_a_payload_of_huge_numbers_and_odd_texts_survives_the_database() -> None
     payload = {"big": 2**200, "text": "é\u2028\\u0000 \"'", "deep": [[[{}]]], "null": None, "zero": 0, "no": False}
     transactions.submit("orders", payload)
     assert claim(pipeline)[0].payload == payload
+
+
+def test_a_payload_of_the_deepest_that_is_taken_is_run_and_shown(browse: Client) -> None:
+    pipeline = make_pipeline()
+    deepest = nested(200, 10**20)
+    uid = transactions.submit("orders", deepest).id
+    assert claim(pipeline)[0].payload == deepest
+    assert uid in browse.get(reverse("admin:engines_transactionrecord_changelist")).content.decode()
 
 
 def test_a_delayed_one_waits_for_its_time() -> None:

@@ -10,7 +10,7 @@ from ergon_site.access.core.texts import is_storable
 # Deeper than people nest, and far from where encoders and databases give up.
 DEEPEST = 200
 _ESCAPE = b"\\u"
-_HOLDERS = frozenset({dict, list})
+_HOLDERS = (dict, list, tuple)
 _TOO_DEEP = f"The body is nested too deeply: more than {DEEPEST} levels."
 
 
@@ -70,15 +70,24 @@ def _finite(text: str) -> float:
 
 def refuse_depth(body: bytes | bytearray, value: Any) -> None:
     """Refuse what is nested too deeply to be written again."""
-    if body.count(b"[") + body.count(b"{") <= DEEPEST:
-        return
+    if may_be_deep(body) and is_too_deep(value):
+        raise MalformedJSONError(_TOO_DEEP)
+
+
+def may_be_deep(text: bytes | bytearray) -> bool:
+    """Whether it opens so many lists and objects that its levels must be counted."""
+    return text.count(b"[") + text.count(b"{") > DEEPEST
+
+
+def is_too_deep(value: Any) -> bool:
+    """Whether it has more levels than can be written and read everywhere."""
     level = [value]
     for _ in range(DEEPEST + 1):
-        holders = [item for item in level if type(item) in _HOLDERS]
+        holders = [item for item in level if isinstance(item, _HOLDERS)]
         if not holders:
-            return
-        level = [inner for item in holders for inner in (item.values() if type(item) is dict else item)]
-    raise MalformedJSONError(_TOO_DEEP)
+            return False
+        level = [inner for item in holders for inner in (item.values() if isinstance(item, dict) else item)]
+    return True
 
 
 def _refuse_unstorable(value: Any) -> None:
