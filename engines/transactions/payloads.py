@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 from dataclasses import fields, is_dataclass
+from decimal import Decimal
 from enum import Enum
 from typing import Any
 
@@ -14,6 +16,9 @@ from ergon_site.access.core import json_text
 _STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER = b"0" * 19
+# The end of a number with an exponent, or of a text that looks like it; and all texts and such numbers, to be sure.
+_EXPONENT = re.compile(rb"e[-+]?[0-9]+(?:[],}]|\Z)")
+_STRING_OR_EXPONENT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|(?<![0-9.])[0-9.]++e[-+]?[0-9]+')
 TOO_DEEP = f"is nested too deeply: it has more than {json_text.DEEPEST} levels"
 # Python refuses to write or to read longer whole numbers in digits.
 MOST_BITS = 14_000
@@ -44,10 +49,7 @@ def encode(value: Any, *, limit: int, what: str = "payload") -> str:
     if b"\\u0000" in text and _has_nul(orjson.loads(text)):
         msg = f"the {what} holds U+0000, which no database text can"
         raise PayloadError(msg)
-    if len(text) > limit:
-        msg = f"the {what} has {len(text):,} bytes; the limit is {limit:,}"
-        raise PayloadTooLargeError(msg)
-    return text.decode()
+    return _in_digits(text, limit, f"the {what}").decode()
 
 
 def encode_result(value: Any, *, limit: int) -> tuple[str | None, str]:
@@ -59,12 +61,13 @@ def encode_result(value: Any, *, limit: int) -> tuple[str | None, str]:
         text, note = _encode_result(value)
         if json_text.may_be_deep(text) and json_text.is_too_deep(orjson.loads(text)):
             return None, f"not kept: it {TOO_DEEP}"
+        text = _in_digits(text, limit, "it")
     except RecursionError:
         return None, "not kept: it is nested too deeply, or holds itself"
+    except PayloadTooLargeError as error:
+        return None, f"not kept: {error}"
     except Exception as error:  # noqa: BLE001 (a value may be broken in ways of its own)
         return None, f"not kept: it cannot be written as JSON ({message_of(error)})"
-    if len(text) > limit:
-        return None, f"not kept: it has {len(text):,} bytes; the limit is {limit:,}"
     return text.decode(), note
 
 
@@ -76,6 +79,29 @@ def decode(text: str | None) -> Any:
     # The quick decoder makes a float of what 64 bits do not hold. An expression that looks for such numbers would cost
     # more than all the decoding.
     return json.loads(data) if _LONG_NUMBER in data.translate(_DIGITS) else orjson.loads(data)
+
+
+def _in_digits(text: bytes, limit: int, what: str) -> bytes:
+    """The text with its floats as PostgreSQL keeps them, which makes whole numbers of those with exponents."""
+    size = len(text)
+    if size > limit:
+        msg = f"{what} has {size:,} bytes; the limit is {limit:,}"
+        raise PayloadTooLargeError(msg)
+
+    def write_out(found: re.Match[bytes]) -> bytes:
+        nonlocal size
+        token = found[0]
+        if token.startswith(b'"'):
+            return token
+        digits = format(Decimal(token.decode()), "f").encode()
+        written = digits if b"." in digits else digits + b".0"
+        size += len(written) - len(token)
+        if size > limit:
+            msg = f"{what} has more than {limit:,} bytes once its numbers are written out, which is the limit"
+            raise PayloadTooLargeError(msg)
+        return written
+
+    return _STRING_OR_EXPONENT.sub(write_out, text) if _EXPONENT.search(text) else text
 
 
 def _encode_slowly(value: Any, what: str, error: Exception | None) -> bytes:

@@ -24,6 +24,7 @@ ENGINES = [
     ("tests.send", "outbound"),
     ("tests.send_async", "outbound"),
 ]
+WRITTEN_OUT = "it has more than 1,000,000 bytes once its numbers are written out, which is the limit"
 TOO_LARGE = "not kept: it has 1,048,578 bytes; the limit is 1,048,576"
 REPLACED = "kept with changes: U+0000 and halves of surrogate pairs, which no database text can hold, were replaced"
 TOO_LONG = "kept with changes: whole numbers of more than 4,200 digits became text"
@@ -154,6 +155,7 @@ def nested(levels: int) -> Any:
     [
         (endless(), "not kept: it is nested too deeply, or holds itself"),
         (nested(201), "not kept: it is nested too deeply: it has more than 200 levels"),
+        ([1e308] * 10_000, f"not kept: {WRITTEN_OUT}"),
         ({"a": 2**70, "b": Unwritable(c=1)}, "not kept: it cannot be written as JSON (no items today)"),
     ],
 )

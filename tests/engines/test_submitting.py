@@ -1,5 +1,6 @@
 """Submitting: what is kept, what is refused, and what is recognised."""
 
+import sys
 from collections import UserDict
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -153,6 +154,8 @@ def test_it_is_kept_or_forgotten_with_the_callers_transaction() -> None:
         ({"payload": nested(600, "\x00")}, "the payload is nested too deeply"),
         ({"payload": nested(5000)}, "the payload is nested too deeply"),
         ({"metadata": {"deep": nested(200)}}, "the metadata is nested too deeply"),
+        ({"payload": [1e308] * 149_786}, "the payload has more than 1,048,576 bytes once its numbers are written out"),
+        ({"payload": [5e-324] * 116_508}, "the payload has more than 1,048,576 bytes once its numbers are written out"),
         ({"payload": "x" * 2**20}, "the payload has 1,048,578 bytes; the limit is 1,048,576"),
     ],
 )
@@ -186,6 +189,23 @@ def test_a_payload_of_huge_numbers_and_odd_texts_survives_the_database() -> None
     payload = {"big": 2**200, "text": "é\u2028\\u0000 \"'", "deep": [[[{}]]], "null": None, "zero": 0, "no": False}
     transactions.submit("orders", payload)
     assert claim(pipeline)[0].payload == payload
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        [1e16, -1e22, 1.5e300, 1.2345678901234567e19, sys.float_info.max, {"2e20": 3e21}],
+        [1e-5, -1.25e-7, 5e-324, 0.1, 1.0, 1e15],
+        ["3e8", "a:1e16", 'quoted \\" [1e16', "\\\\", {"[1e16": 1e16}],
+        [10**16, 2**64, -(10**30)],
+        1e16,
+    ],
+)
+def test_numbers_stay_what_they_were(payload: Any) -> None:
+    pipeline = make_pipeline()
+    transactions.submit("orders", payload)
+    kept = claim(pipeline)[0].payload
+    assert repr(kept) == repr(payload)
 
 
 def test_a_payload_of_the_deepest_that_is_taken_is_run_and_shown(browse: Client) -> None:
