@@ -17,6 +17,8 @@ from ergon_site.access.database.clock import database_time
 FOLD_AFTER = timedelta(minutes=5)
 HOURS_AFTER = timedelta(days=2)
 DAYS_AFTER = timedelta(days=9)  # a week's chart still has hours
+# Rows that are folded in one transaction, and those of the last one's minute.
+AT_ONCE = 1000
 # What is zero in a time that begins an hour, or a day.
 ROUND: dict[str, tuple[str, ...]] = {"minute": (), "hour": ("minute",), "day": ("hour", "minute")}
 SUMMED: dict[type[Durations | Throughput], tuple[str, ...]] = {
@@ -70,28 +72,43 @@ def fold_counts() -> int:
     return folded
 
 
-@retry_conflicts
-@short_transaction()
 def _fold(model: type[Durations | Throughput], unit: str, before: datetime) -> int:
     """Rows older than that become one for each pipeline and unit of time, of no worker in particular."""
+    folded = 0
+    while count := _fold_oldest(model, unit, before):
+        folded += count
+    return folded
+
+
+@retry_conflicts
+@short_transaction()
+def _fold_oldest(model: type[Durations | Throughput], unit: str, before: datetime) -> int:
+    """The minutes of the oldest thousand: others that write must not wait for long."""
     zero = dict.fromkeys(ROUND[unit], 0)
     nobody = {"worker": 0} if model is Throughput else {}
     rows = model.objects.filter(minute__lt=before).exclude(**nobody, **{f"minute__{name}": 0 for name in zero})
+    if last := list(rows.order_by("minute").values_list("minute", flat=True)[AT_ONCE - 1 : AT_ONCE]):
+        rows = rows.filter(minute__lte=last[0])
     taken: list[Any] = list(rows.select_for_update().order_by("pk"))
-    sums: dict[tuple[int, object], Any] = {}
+    sums: dict[tuple[int, datetime], Any] = {}
     for row in taken:
         minute = row.minute.replace(**zero)
         total = sums.setdefault((row.pipeline_id, minute), model(pipeline_id=row.pipeline_id, minute=minute))
         _add(total, row)
     # No row has come since they were locked: whoever settles counts into the present minute.
     rows.delete()
-    for total in sums.values():
-        there = model.objects.filter(pipeline_id=total.pipeline_id, minute=total.minute, **nobody).first()
-        if there is not None:
+    for there in model.objects.filter(minute__in={minute for _, minute in sums}, **nobody):
+        if (total := sums.get((there.pipeline_id, there.minute))) is not None:
             _add(total, there)
-            there.delete()
-    model.objects.bulk_create(sums.values())
+    _write(model, [sums[key] for key in sorted(sums)])
     return len(taken)
+
+
+def _write(model: type[Durations | Throughput], totals: Sequence[Any]) -> None:
+    """In the place of what was there."""
+    key = ["pipeline", "minute", "worker"] if model is Throughput else ["pipeline_id", "minute"]
+    columns = [*SUMMED[model], "longest"]
+    model.objects.bulk_create(totals, update_conflicts=True, unique_fields=key, update_fields=columns)
 
 
 def _add(total: Any, row: Any) -> None:

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
 from django.utils import timezone
 
 from engines import dead_letters, schedules, transactions, workers
@@ -269,6 +270,40 @@ def test_counts_of_workers_and_of_old_days_are_put_together_without_changing_sum
     assert transactions.fold_counts() > 0
     assert status.totals_by_pipeline()[pipeline.pk] == before
     assert Throughput.objects.count() <= 2 + 1 + 2
+    assert transactions.fold_counts() == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_however_many_counts_have_gathered_are_put_together_in_short_transactions() -> None:
+    now = timezone.now().replace(second=0, microsecond=0)
+    pipelines = [make_pipeline(name) for name in ("orders", "refunds")]
+    rows = [
+        Throughput(
+            pipeline=pipeline, minute=now - timedelta(days=4, minutes=age), worker=worker, succeeded=age, longest=age
+        )
+        for pipeline in pipelines
+        for age in range(1250)
+        for worker in (0, 1)
+    ]
+    Throughput.objects.bulk_create(rows)
+    lengths: list[int] = []
+
+    def count(execute: Any, *given: Any) -> Any:
+        if connection.in_atomic_block:
+            if not connection.run_on_commit:  # the first of a transaction
+                transaction.on_commit(lambda: None)
+                lengths.append(0)
+            lengths[-1] += 1
+        return execute(*given)
+
+    with connection.execute_wrapper(count):
+        transactions.fold_counts()
+    assert max(lengths) < 100
+    kept = Throughput.objects.filter(pipeline=pipelines[0]).values_list("minute", "worker", "succeeded", "longest")
+    expected: dict[datetime, list[int]] = {}
+    for row in rows[: len(rows) // 2]:
+        expected.setdefault(row.minute.replace(minute=0), []).append(row.succeeded)
+    assert sorted(kept) == sorted((hour, 0, sum(counts), max(counts)) for hour, counts in expected.items())
     assert transactions.fold_counts() == 0
 
 
