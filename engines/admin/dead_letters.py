@@ -120,9 +120,10 @@ class LettersPage(ReplayablePage):
             others = timelines.sources(timeline.ids_of(record, relatives), but="engines")
             known = [parts.attempts(tried, pipeline), timeline.around(record, row, relatives), *others]
         state, can_run = LetterState(row.state), pipeline is not None or dead_letters.is_replayable(row)
-        running = allowed_actions.of_settling(state, can_run=can_run)
+        running = allowed_actions.of_settling(state, can_run=can_run, is_whole=dead_letters.is_whole(row))
+        editing = allowed_actions.of_settling(state, can_run=can_run)
         settling = allowed_actions.of_settling(state, can_run=True)
-        refusals = {REPLAY_BUTTON: running, EDIT_BUTTON: running, DISCARD: settling}
+        refusals = {REPLAY_BUTTON: running, EDIT_BUTTON: editing, DISCARD: settling}
         replays = TransactionRecord.objects.only("uid", "state").filter(uid=row.replayed_as)
         return {
             "letter": row,

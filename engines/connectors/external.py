@@ -15,10 +15,10 @@ from engines.core import failures
 from engines.core.attempt import AttemptRecord
 from engines.core.errors import ConnectorError
 from engines.core.outcome import Failure, Outcome, Success
-from engines.dead_letters import DeadLetterDraft
+from engines.dead_letters import NOT_REPLAYABLE, DeadLetterDraft
 from engines.models import Pipeline
 from engines.tasks.transaction import Transaction
-from engines.transactions.payloads import PayloadError, encode
+from engines.transactions.payloads import PayloadError, decode, encode, encode_result
 from engines.worker.completer import log_failure
 from engines.worker.database_retry import DatabaseRetry
 from engines.worker.heartbeat import Heartbeat
@@ -193,15 +193,18 @@ class ExternalConnector(PipelineConnector):
         # With the fields that a replay needs besides the payload, because there is no transaction row.
         texts = {name: getattr(transaction, name) for name in ("correlation_id", "parent_id", "source")}
         origin = {name: text if text is None else failures.storable(str(text)) for name, text in texts.items()}
+        payload, fault = _copy(transaction.payload, "payload")
+        metadata, fault_of_metadata = _copy(dict(transaction.metadata), "metadata")
         details = {
             "policy_version": int(self._in_force[1]),
             "worker": self._heartbeat.worker.pk,
             "connector": self.pipeline.connector,
             **origin,
-            "metadata": _copy(dict(transaction.metadata), what="metadata") or None,
+            "metadata": metadata or None,
+            NOT_REPLAYABLE: "; ".join(filter(None, (fault, fault_of_metadata))) or None,
         }
         about = {"source": self.pipeline.name, "uid": failures.storable(transaction.id), "draft_id": uuid4()}
-        draft = DeadLetterDraft.of_failure(failure, tried, details, payload=_copy(transaction.payload), **about)
+        draft = DeadLetterDraft.of_failure(failure, tried, details, payload=payload, **about)
         if self._retry.wait_out(lambda: dead_letters.record([draft])) is None:
             # It must not be acknowledged: whoever gave it gives it again.
             msg = f"the dead letter of {transaction.id!r} could not be stored before the process stopped"
@@ -209,10 +212,10 @@ class ExternalConnector(PipelineConnector):
         log_failure(self.pipeline.name, transaction.id, failure, [attempted for attempted, _ in tried])
 
 
-def _copy(value: Any, *, what: str = "payload") -> Any:
-    """A value as far as a column takes it: what it refuses is told in words."""
+def _copy(value: Any, what: str) -> tuple[Any, str]:
+    """A value, or what a column takes of it for people to read; and why it is not the same."""
     try:
         encode(value, limit=LARGEST_COPY, what=what)
     except PayloadError as error:
-        return {"not kept": str(error)}
-    return value
+        return decode(encode_result(value, limit=LARGEST_COPY)[0]), str(error)
+    return value, ""

@@ -23,11 +23,13 @@ def of_replaying(state: State, letter: str | None) -> str:
     return ""
 
 
-def of_settling(letter: LetterState, *, can_run: bool) -> str:
+def of_settling(letter: LetterState, *, can_run: bool, is_whole: bool = True) -> str:
     """Of replaying a dead letter, or of discarding it (which needs nothing to run it)."""
     if letter is not LetterState.OPEN:
         return f"It was {letter.value}."
-    return "" if can_run else "It does not come from a pipeline and cannot be replayed."
+    if not can_run:
+        return "It does not come from a pipeline and cannot be replayed."
+    return "" if is_whole else "Its payload could not be kept as it was: edit it to replay it."
 
 
 def of_deciding(group: GroupState, wanted: GroupState) -> str:

@@ -4,6 +4,7 @@ A dead letter comes from a pipeline's transaction or from any other source that 
 """
 
 from engines.dead_letters.letters import (
+    NOT_REPLAYABLE as NOT_REPLAYABLE,
     LetterSettledError as LetterSettledError,
     NotReplayableError as NotReplayableError,
     ReplayerUnavailableError as ReplayerUnavailableError,
@@ -13,6 +14,7 @@ from engines.dead_letters.letters import (
     find as find,
     find_group as find_group,
     is_replayable as is_replayable,
+    is_whole as is_whole,
     lock_open as lock_open,
     payload_of as payload_of,
     redacted_of as redacted_of,

@@ -10,7 +10,7 @@ from engines import dead_letters, pipelines, schedules, transactions
 from engines.core import allowed_actions
 from engines.core.errors import EngineError
 from engines.core.states import GroupState, LetterState, State
-from engines.dead_letters import LetterSettledError, replayer_of
+from engines.dead_letters import LetterSettledError, is_whole, replayer_of
 from engines.dead_letters.letters import GroupUnknownError, LetterUnknownError
 from engines.models import DeadLetter, DeadLetterGroup, Pipeline, Schedule, TransactionRecord
 from engines.reads.dead_letters import list_groups, list_letters
@@ -81,6 +81,7 @@ def _refusals_of_letters(verb: str, rows: Sequence[DeadLetter]) -> list[str]:
         allowed_actions.of_settling(
             LetterState(row.state),
             can_run=verb == "discard" or row.source in known or replayer_of(row) is not None,
+            is_whole=verb == "discard" or is_whole(row),
         )
         for row in rows
     ]

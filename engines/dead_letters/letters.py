@@ -16,6 +16,9 @@ from ergon_site.access import audit
 from ergon_site.access.core.texts import is_key, is_storable
 from ergon_site.access.database.calls import retry_conflicts, short_transaction
 
+# Of the details: why what is kept of a payload, or of its metadata, is not what failed.
+NOT_REPLAYABLE = "not_replayable"
+
 
 class GroupUnknownError(EngineError):
     code = "group_unknown"
@@ -75,6 +78,11 @@ def find_group(group_id: int, *, is_locked: bool = False) -> DeadLetterGroup:
 def is_replayable(letter: DeadLetter) -> bool:
     """Whether somebody knows how to run it again."""
     return replayer_of(letter) is not None or Pipeline.objects.filter(name=letter.source).exists()
+
+
+def is_whole(letter: DeadLetter) -> bool:
+    """Whether its payload is kept as it was. Of another one, people decide what to run."""
+    return not letter.details.get(NOT_REPLAYABLE)
 
 
 def payload_of(letter: DeadLetter) -> Any:

@@ -92,6 +92,9 @@ def replay_letter(letter_id: int, *, by: str, reason: str, payload: Any = AS_IT_
     if letter.transaction_id is not None:
         return replay(letter.uid, by=by, reason=reason, payload=payload).id
     is_edited = payload is not AS_IT_WAS
+    if not (is_edited or dead_letters.is_whole(letter)):
+        why = f"{letter.details[dead_letters.NOT_REPLAYABLE]}; it can be replayed with an edited payload"
+        raise dead_letters.NotReplayableError(letter, why)
     changes = differences.changes(letter.payload, payload) if is_edited else None
     if (replayer := dead_letters.replayer_of(letter)) is not None:
         new = replayer.replay(letter, payload)
@@ -101,7 +104,7 @@ def replay_letter(letter_id: int, *, by: str, reason: str, payload: Any = AS_IT_
         new = submit(
             letter.source,
             payload if is_edited else letter.payload,
-            metadata=letter.details.get("metadata"),
+            metadata=letter.details.get("metadata") if dead_letters.is_whole(letter) else None,
             parent_id=letter.uid,
             payload_changes=changes,
             **known,

@@ -50,6 +50,11 @@ def test_an_open_dead_letter_is_replayed_where_something_runs_it(
     assert allowed_actions.of_settling(letter, can_run=can_run) == words
 
 
+def test_a_dead_letter_whose_payload_is_not_what_failed_is_replayed_with_an_edited_one() -> None:
+    words = "Its payload could not be kept as it was: edit it to replay it."
+    assert allowed_actions.of_settling(LetterState.OPEN, can_run=True, is_whole=False) == words
+
+
 @pytest.mark.parametrize(
     ("group", "wanted", "words"),
     [

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import math
+import re
 import threading
 import time
 from dataclasses import replace
@@ -11,12 +13,16 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError
+from django.test import Client
+from django.urls import reverse
 
 import engines
 from engines import Transaction, conf, dead_letters, pipelines, transactions
 from engines.connectors.memory import MemoryConnector
 from engines.core.errors import ConnectorError, UnrunnableError
 from engines.core.states import State
+from engines.dead_letters import bulk
+from engines.dead_letters.bulk import Selection, Terms
 from engines.executors.settings import executors_in
 from engines.models import DeadLetter, DeadLetterGroup, DeadLetterHour, Pipeline, TransactionRecord
 from engines.worker import process as worker_process
@@ -217,6 +223,37 @@ def test_a_dead_letter_keeps_what_a_replay_needs_and_the_replay_has_it(inbox: Me
     )
     assert (new.metadata, new.correlation_id, new.parent_id, new.source) == ({"tenant": 7}, "order:1", "m0", "shop")
     assert new.payload_changes == [{"path": "fail", "before": "broken", "after": "x"}]
+
+
+UNKEPT = [
+    ({"fail": "a\x00b"}, {}, {"fail": "a\ufffdb"}, "the payload holds U+0000, which no database text can"),
+    ({"fail": "no", "rate": math.nan}, {}, {"fail": "no", "rate": "nan"}, "the payload is not JSON"),
+    ({"fail": "\ud800"}, {}, {"fail": "?"}, "the payload is not JSON: a text holds half of a surrogate pair"),
+    ({"fail": "no"}, {"name": "\x00"}, {"fail": "no"}, "the metadata holds U+0000, which no database text can"),
+]
+
+
+@pytest.mark.parametrize(("payload", "metadata", "kept", "why"), UNKEPT, ids=["nul", "nan", "half", "metadata"])
+def test_what_cannot_be_kept_as_it_was_is_shown_and_replayed_only_with_a_payload_of_somebody(
+    payload: dict[str, Any], metadata: dict[str, Any], kept: Any, why: str, inbox: MemoryConnector, browse: Client
+) -> None:
+    pipeline = make()
+    put(inbox, payload, metadata=metadata)
+    with WorkerProcess([pipeline], Options()) as worker:
+        wait_for(DeadLetter.objects.exists)
+        end(worker)
+    letter = DeadLetter.objects.get()
+    assert letter.payload == kept
+    page = browse.get(reverse("admin:engines_deadletter_change", args=[letter.pk])).content.decode()
+    assert "Its payload could not be kept as it was: edit it to replay it." in page
+    with pytest.raises(dead_letters.NotReplayableError, match=re.escape(why)):
+        transactions.replay_letter(letter.pk, by="ada", reason="again")
+    selection = Selection(kind="dead_letter", keys=(letter.pk,))
+    operation = bulk.begin_selected("replay", selection, Terms(), by="ada", reason="again")
+    assert (operation.dry_run["would"], sum(operation.dry_run["skipped"].values())) == (0, 1)
+    assert not TransactionRecord.objects.exists()
+    new = transactions.find(transactions.replay_letter(letter.pk, by="ada", reason="mended", payload={"n": 1}))
+    assert (new.payload, new.metadata) == ({"n": 1}, {})
 
 
 def test_a_replay_as_it_was_has_no_changes(inbox: MemoryConnector) -> None:
