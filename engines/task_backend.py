@@ -51,7 +51,7 @@ class UnregisteredTaskError(TransactionException):
 
 
 class TaskCancelledError(EngineError):
-    """The transaction was cancelled before it ran."""
+    """The transaction was cancelled before it ran, or before it succeeded."""
 
 
 class Call(NamedTuple):
@@ -175,7 +175,8 @@ def make_result(alias: str, call: Call, uid: str, *, status: str, **known: Any) 
 def _errors(record: TransactionRecord, tried: Iterable[Attempt]) -> list[tuple[str, str]]:
     failed = [one for one in tried if one.outcome == AttemptOutcome.FAILURE]
     if record.state == State.CANCELLED:
-        return [(get_module_path(TaskCancelledError), "cancelled before it ran")]
+        when = "before it ran" if record.cancel_requested_at is None else "while it ran"
+        return [(get_module_path(TaskCancelledError), f"cancelled {when}")]
     if record.state == State.FAILED and not failed:
         return [(get_module_path(TransactionException), (record.error or {}).get("message", ""))]
     return [(_class_in(one), one.traceback or "") for one in failed]

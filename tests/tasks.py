@@ -67,6 +67,9 @@ def act(payload: dict[str, Any]) -> Any:  # noqa: C901, PLR0912 (a table of verb
                 while not engines.current_attempt().is_lease_lost:
                     time.sleep(0.02)
                 Path(value).touch()
+            case "end":  # once that is requested; a short name as well
+                while not engines.current_attempt().is_cancelled:
+                    time.sleep(0.02)
             case "print":
                 print(value)
             case "fail":
@@ -122,6 +125,17 @@ async def wait(payload: dict[str, Any]) -> None:
 class WaitAsync(engines.AsyncConsumerTask):
     async def process_transaction(self, transaction: Transaction) -> Any:
         return await wait(transaction.payload)
+
+
+@engines.task("tests.heed_async")
+class HeedAsync(engines.AsyncConsumerTask):
+    """Does the rest once its end is requested."""
+
+    async def process_transaction(self, transaction: Transaction) -> Any:
+        act({name: transaction.payload[name] for name in ("id", "mark") if name in transaction.payload})
+        while not engines.current_attempt().is_cancelled:  # noqa: ASYNC110 (the heartbeat's thread is told)
+            await asyncio.sleep(0.02)
+        return act(transaction.payload.get("then", {}))
 
 
 @engines.task("tests.wait_sending_async")

@@ -118,7 +118,14 @@ class Act:
         refusal = refusal if holds(request, self.right) else reason_missing(self.right)
         return Button(title=self.title, address=address, is_dialog=self.is_dialog, refusal=refusal)
 
-    def ask(self, title: str, description: str, verb: Callable[..., object], success: str, keep: str = "") -> Any:
+    def ask(
+        self,
+        title: str,
+        description: str,
+        verb: Callable[..., object],
+        success: str | Callable[[Any], str],
+        keep: str = "",
+    ) -> Any:
         """The action: a dialog asks for a reason, the verb is carried out on the row, and its page is shown again.
 
         What cannot be taken back says with `keep` what it is not to do it.
@@ -127,8 +134,8 @@ class Act:
         def act(page: DetailPage, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
             row = page.row(request, object_id)
 
-            def decide() -> None:
-                verb(row, by=actor(request), reason=form.cleaned_data["reason"])
+            def decide() -> object:
+                return verb(row, by=actor(request), reason=form.cleaned_data["reason"])
 
             return page.carry_out(request, decide, success, row.pk)
 

@@ -69,7 +69,12 @@ BULK = (
         past="replayed",
         meaning="Each runs again as a new transaction with the same payload.",
     ),
-    BulkAct(title="Cancel", verb="cancel", past="cancelled", meaning="Pending ones end now and will not run."),
+    BulkAct(
+        title="Cancel",
+        verb="cancel",
+        past="cancelled",
+        meaning="Pending ones end now and will not run; of running ones it is requested.",
+    ),
     EXPORT,
 )
 REPLAY = {"title": "Replay the transaction", "description": "The same payload runs again as a new transaction."}
@@ -81,6 +86,11 @@ def _between(first: Any, last: Any) -> str:
 
 def _word(word: str, at: datetime) -> str:
     return format_html('<span class="ergon-due">{} {}</span>', word, moment(at))
+
+
+def _cancelled(record: TransactionRecord) -> str:
+    is_over = State(record.state).is_final
+    return "Cancelled: it will not run." if is_over else "Cancellation requested: it is not tried again."
 
 
 def _progress(progress: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -144,7 +154,8 @@ class TransactionsPage(ReplayablePage):
                     return with_note(_word("due", record.available_at), record.reason)
                 return words(record.reason) if record.reason else UNKNOWN
             case State.RUNNING:
-                return _word("started", record.started_at)
+                started = _word("started", record.started_at)
+                return with_note(started, "cancellation requested") if record.cancel_requested_at else started
         error = record.failure or {}
         told = f"{error.get('type', '')}: {error.get('message', '')}".strip(": ")
         return words(told) if told else UNKNOWN
@@ -183,7 +194,7 @@ class TransactionsPage(ReplayablePage):
         own = [parts.attempts(tried, row.pipeline), timeline.around(row, letter, relatives)]
         others = timelines.sources(timeline.ids_of(row, relatives), but="engines")
         replaying = allowed_actions.of_replaying(state, facts["dead_letter"])
-        cancelling = allowed_actions.of_cancelling(state)
+        cancelling = allowed_actions.of_cancelling(state, is_requested=row.cancel_requested_at is not None)
         refusals = {REPLAY_BUTTON: replaying, EDIT_BUTTON: replaying, CANCEL: cancelling}
         wait = facts["due_in"] if state is State.PENDING else (facts["attempt"] or {}).get("next_in", 0.0)
         return {
@@ -221,8 +232,8 @@ class TransactionsPage(ReplayablePage):
 
     cancel = CANCEL.ask(
         "Cancel the transaction",
-        "It is pending and will not run.",
+        "If it is pending, it will not run. If it is running, its handler is asked to end, and it is not tried again.",
         lambda row, **why: transactions.cancel(row.uid, **why),
-        "Cancelled: it will not run.",
+        _cancelled,
         keep="Keep it",
     )

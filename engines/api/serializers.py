@@ -102,7 +102,7 @@ class TransactionSerializer(serializers.ModelSerializer[TransactionRecord]):
         fields: ClassVar[Any] = [
             *("id", "pipeline", "state", "priority", "category", "deliveries", "rescues"),
             *("correlation_id", "dedupe_key", "parent_id", "source"),
-            *("available_at", "created_at", "started_at", "finished_at"),
+            *("available_at", "created_at", "started_at", "cancel_requested_at", "finished_at"),
         ]
 
     def get_category(self, record: TransactionRecord) -> str | None:

@@ -24,6 +24,7 @@ from engines.api.serializers import (
     TransactionDetailSerializer,
     TransactionSerializer,
 )
+from engines.core.states import State
 from engines.models import TransactionRecord
 from engines.reads import explain, filters
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, freed, shaped
@@ -122,15 +123,20 @@ class ExplainView(Refusing, APIView):
 
 @extend_schema(parameters=[ID])
 class CancelView(Refusing, APIView):
-    """End a transaction that has not begun."""
+    """End a transaction that has not begun, or request the end of one that runs."""
 
     required_scope = "transactions:operate"
     body_limit = DECISION_LIMIT
 
-    @extend_schema(request=DecisionSerializer, responses=answers(SubmittedSerializer, 409))
+    @extend_schema(
+        request=DecisionSerializer,
+        responses=answers(SubmittedSerializer, status=202) | answers(SubmittedSerializer, 409),
+    )
     def post(self, request: Request, uid: str) -> Response:
+        """202 if it is requested of a running one: it goes on until its attempt has ended."""
         record = transactions.cancel(uid, by=self.caller.actor, **shaped(DecisionSerializer, request.data))
-        return Response({"id": record.uid, "state": record.word})
+        status = HTTPStatus.OK if State(record.state).is_final else HTTPStatus.ACCEPTED
+        return Response({"id": record.uid, "state": record.word}, status=status)
 
 
 @extend_schema(parameters=[ID])

@@ -89,6 +89,10 @@ class AsyncConnector:
         """Whether another worker is known to have the transaction."""
         return False
 
+    def is_cancelled(self, transaction: Transaction) -> bool:
+        """Whether the end of the transaction was requested: no attempt follows, and only a success counts."""
+        return False
+
     def let_lapse(self, transactions: Sequence[Transaction]) -> None:
         """Handlers of these run on, though the loop is over: do not give them back, but let their leases lapse."""
 

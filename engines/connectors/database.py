@@ -102,6 +102,9 @@ class DatabaseConnector(PipelineConnector):
     def is_lost(self, transaction: Transaction) -> bool:
         return _leased(transaction).lease.is_lost
 
+    def is_cancelled(self, transaction: Transaction) -> bool:
+        return _leased(transaction).lease.is_cancelled
+
     def on_lost(self, callback: OnLost | None) -> None:
         self._heartbeat.on_lost(self.pipeline.pk, callback)
 

@@ -10,8 +10,10 @@ TURNS = {
 }
 
 
-def of_cancelling(state: State) -> str:
-    return "" if state is State.PENDING else f"It {state.predicate}; only a pending transaction can be cancelled."
+def of_cancelling(state: State, *, is_requested: bool) -> str:
+    if state.is_final:
+        return f"It {state.predicate}; only a pending or running transaction can be cancelled."
+    return "Its cancellation was requested." if is_requested and state is State.RUNNING else ""
 
 
 def of_replaying(state: State, letter: str | None) -> str:

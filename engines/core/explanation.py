@@ -14,14 +14,23 @@ def sentence(facts: Mapping[str, Any]) -> str:
         case "pending":
             return _waiting(facts)
         case "running":
-            return f"running on {facts['worker'] or 'a worker'} for {span(facts['running_for'])}{_next(facts)}"
+            asked = facts["cancel_requested_for"]
+            requested = "" if asked is None else f"; its cancellation was requested {span(asked)} ago"
+            return (
+                f"running on {facts['worker'] or 'a worker'} for {span(facts['running_for'])}{_next(facts)}{requested}"
+            )
         case "succeeded":
             note = f"; its result is {facts['result_note']}" if facts["result_note"] else ""
             return f"succeeded {span(facts['ended_ago'])} ago, {_deliveries(facts)}{note}"
         case "cancelled":
-            when = f"after {_attempts(spent)}" if (spent := facts["attempts_spent"]) else "before it started"
-            return f"cancelled {span(facts['ended_ago'])} ago {when}"
+            return f"cancelled {span(facts['ended_ago'])} ago {_cancelled_when(facts)}"
     return _failed(facts)
+
+
+def _cancelled_when(facts: Mapping[str, Any]) -> str:
+    if facts["cancel_requested_for"] is not None:
+        return "while it ran"
+    return f"after {_attempts(spent)}" if (spent := facts["attempts_spent"]) else "before it started"
 
 
 def _waiting(facts: Mapping[str, Any]) -> str:

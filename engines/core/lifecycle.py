@@ -20,7 +20,7 @@ from engines.core.errors import (
     wrap,
     wrapped,
 )
-from engines.core.outcome import Cut, Failure, Later, Outcome, Success
+from engines.core.outcome import Cancelled, Cut, Failure, Later, Outcome, Success
 from engines.core.policy import ConsumerPolicy, ProducerPolicy, RetryPolicy
 from engines.core.steps import Call, Enter, Leave, Sleep, Stage, Steps
 
@@ -75,8 +75,10 @@ def plan_of(policy: ConsumerPolicy | ProducerPolicy, *, is_postponing: bool = Fa
     )
 
 
-def lifecycle(plan: Plan, resumed: Resumed = ANEW) -> Steps[Outcome]:
+def lifecycle(plan: Plan, resumed: Resumed = ANEW, *, is_cancelled: bool = False) -> Steps[Outcome]:
     """Work; settle a success; handle a failure, once. Attempts that were made before it was put back count."""
+    if is_cancelled:
+        return Cancelled()
     if plan.is_observed:
         yield Enter(plan.work, plan.retry)
     outcome = yield from attempts(plan.work, plan.retry, resumed=resumed, plan=plan)

@@ -21,12 +21,13 @@ class Failure(NamedTuple):
     error: Any
     is_expired: bool = False
     origin: "Failure | None" = None
+    is_unwanted: bool = False  # the end of the transaction was requested
 
     @property
     def is_final(self) -> bool:
-        """Whether another attempt is pointless: the task decided, nothing can help, or the transaction's time is up."""
+        """Whether no other attempt follows: the task decided, nothing can help, the time is up, or nobody wants it."""
         is_decided = category_in(self.error) is ExceptionType.BUSINESS
-        return self.is_expired or is_decided or getattr(self.error, "is_fatal", False)
+        return self.is_expired or self.is_unwanted or is_decided or getattr(self.error, "is_fatal", False)
 
 
 class Later(NamedTuple):
@@ -45,6 +46,12 @@ class Later(NamedTuple):
     trace: Mapping[str, str] | None = None  # in which it ran so far
 
 
+class Cancelled(NamedTuple):
+    """A transaction ended because that was requested: before an attempt, or with one that failed."""
+
+    failure: Failure | None = None
+
+
 class Cut(NamedTuple):
     """A step was ended from outside, through no fault of the task: the transaction is given back as it was."""
 
@@ -52,7 +59,7 @@ class Cut(NamedTuple):
 CUT = Cut()
 DONE = Success(None)  # most handlers return nothing
 TRANSACTION, TIMED_OUT = "the transaction", "timed out after"
-Outcome: TypeAlias = Success | Failure | Later | Cut
+Outcome: TypeAlias = Success | Failure | Later | Cancelled | Cut
 
 
 def timed_out(what: str, limit: float, *, transaction_id: str | None = None, is_expired: bool = False) -> Failure:

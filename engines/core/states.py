@@ -31,8 +31,8 @@ class State(IntEnum):
 
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.PENDING: frozenset({State.RUNNING, State.CANCELLED}),
-    # A lease that is given back or rescued makes a running one pending again.
-    State.RUNNING: frozenset({State.PENDING, State.SUCCEEDED, State.FAILED}),
+    # A lease that is given back or rescued makes a running one pending again; cancelled, if that was requested.
+    State.RUNNING: frozenset({State.PENDING, State.SUCCEEDED, State.FAILED, State.CANCELLED}),
     State.SUCCEEDED: frozenset(),
     State.FAILED: frozenset(),
     State.CANCELLED: frozenset(),

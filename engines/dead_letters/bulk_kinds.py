@@ -32,7 +32,10 @@ def _transactions() -> QuerySet[TransactionRecord]:
 
 def _refusals_of_transactions(verb: str, rows: Sequence[TransactionRecord]) -> list[str]:
     if verb == "cancel":
-        return [allowed_actions.of_cancelling(State(row.state)) for row in rows]
+        return [
+            allowed_actions.of_cancelling(State(row.state), is_requested=row.cancel_requested_at is not None)
+            for row in rows
+        ]
     letters = DeadLetter.objects.filter(transaction_id__in=[row.pk for row in rows])
     states = dict(letters.values_list("transaction_id", "state"))
     return [allowed_actions.of_replaying(State(row.state), states.get(row.pk)) for row in rows]

@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple
 
+from engines.connectors.base import AsyncConnector
 from engines.core.errors import FetchTimeoutException
 from engines.core.outcome import CUT, LONGEST_WAIT, TRANSACTION, Failure, Later, Outcome, timed_out
 from engines.core.steps import Call, Stage
@@ -125,6 +126,7 @@ class CurrentAttempt(NamedTuple):
     ends_at: float | None = None
     asks_whether_lost: Callable[[], bool] = bool
     transaction_id: str | None = None
+    asks_whether_cancelled: Callable[[], bool] = bool
 
     @property
     def remaining(self) -> float | None:
@@ -136,19 +138,25 @@ class CurrentAttempt(NamedTuple):
         """Whether another worker has the transaction by now: whatever this attempt still does counts for nothing."""
         return self.asks_whether_lost()
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the end of the transaction was requested: no other attempt follows. Its success counts."""
+        return self.asks_whether_cancelled()
+
 
 # What the current attempt is made of once somebody asks for it, which few handlers do.
-_current: ContextVar[tuple[Call, float | None, Callable[[Any], bool], Any] | None] = ContextVar("attempt", default=None)
+_current: ContextVar[tuple[Call, float | None, AsyncConnector, Any] | None] = ContextVar("attempt", default=None)
 
 
 def current_attempt() -> CurrentAttempt:
-    """The attempt that this code runs in; `remaining` and `is_lease_lost` let a handler stop by itself."""
+    """The attempt that this code runs in; `remaining`, `is_lease_lost`, `is_cancelled` let a handler stop by itself."""
     current = _current.get()
     if current is None:  # outside an engine, as in a test of a handler, it is the first and only one
         return CurrentAttempt("process", 1, 1)
-    call, ends_at, is_lost, transaction = current
+    call, ends_at, connector, transaction = current
     number, of = call.attempt + 1, call.retry.max_attempts
-    return CurrentAttempt(str(call.stage), number, of, ends_at, partial(is_lost, transaction), transaction.id)
+    is_lost, is_cancelled = partial(connector.is_lost, transaction), partial(connector.is_cancelled, transaction)
+    return CurrentAttempt(str(call.stage), number, of, ends_at, is_lost, transaction.id, is_cancelled)
 
 
 def current_transaction() -> str | None:
@@ -157,9 +165,9 @@ def current_transaction() -> str | None:
     return None if current is None else current[3].id
 
 
-def announce(call: Call, limit: Limit | None, is_lost: Callable[[Any], bool], transaction: Any) -> None:
+def announce(call: Call, limit: Limit | None, connector: AsyncConnector, transaction: Any) -> None:
     """Set the current attempt, for the handler that is called next."""
-    _current.set((call, None if limit is None else time.monotonic() + limit.seconds, is_lost, transaction))
+    _current.set((call, None if limit is None else time.monotonic() + limit.seconds, connector, transaction))
 
 
 def refusal_of(value: Any, stage: Stage, *, is_async: bool) -> TypeError | None:

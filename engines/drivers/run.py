@@ -16,7 +16,7 @@ from engines.core.attempt import AttemptRecord
 from engines.core.backlog import Backlog, Tally
 from engines.core.errors import AbandonedAttemptsError, ConnectorError, EngineError, error_text, headline
 from engines.core.lifecycle import Plan, Resumed, classify, lifecycle
-from engines.core.outcome import CUT, DONE, Cut, Failure, Later, Outcome, Success
+from engines.core.outcome import CUT, DONE, Cancelled, Cut, Failure, Later, Outcome, Success
 from engines.core.policy import ConsumerPolicy
 from engines.core.report import Report
 from engines.core.steps import WORK, Call, Sleep, Stage, Stop
@@ -60,7 +60,6 @@ class Run:
         self._is_asked = overrides(work.connector, "begin", "begin_async")
         self._is_acknowledged = overrides(work.connector, "acknowledge", "acknowledge_async")
         self._is_noted = overrides(work.connector, "note")
-        self._is_lost = work.connector.is_lost
         self.is_holding_back = False  # slots are idle although transactions wait
         self.fault: BaseException | None = None
         self._is_concluded = False
@@ -130,8 +129,8 @@ class Run:
     ) -> Requests[Outcome]:
         """Perform a lifecycle from its first step to the acknowledgement, as requests to the driver."""
         resumed = work.connector.resumed(transaction)
-        deadlines, steps, reply = self._deadlines(work, resumed), lifecycle(plan, resumed), None
-        elsewhere = self.elsewhere
+        steps = lifecycle(plan, resumed, is_cancelled=work.connector.is_cancelled(transaction))
+        deadlines, elsewhere, reply, tried = self._deadlines(work, resumed), self.elsewhere, None, None
         while True:
             try:
                 step = steps.send(reply)
@@ -146,21 +145,37 @@ class Run:
                     reply, deadlines = yield from self._call_elsewhere(elsewhere, step, transaction, deadlines, plan)
                 else:
                     reply = yield from self._attempt(step, transaction, deadlines)
+                if isinstance(reply, Failure):
+                    tried = step.stage, reply
+                    reply = self._last(*tried, transaction) or reply
                 if trace is not None:
                     trace.after(step, reply)
             elif isinstance(step, Sleep):
                 limit = deadlines.limit(step.seconds, is_bounded=step.is_bounded)
                 is_over = yield Pause(min(limit.seconds, threading.TIMEOUT_MAX) if limit else 0.0)
                 reply = CUT if is_over else deadlines.slept(limit, transaction.id)
+                if reply is None and tried is not None:
+                    reply = self._last(*tried, transaction)
         if isinstance(outcome, Cut) or not self._settle(transaction.id):
             return CUT
-        if isinstance(outcome, Later):
-            outcome = deadlines.parked(outcome)
+        if isinstance(outcome, Failure | Later):
+            outcome = self._without_success(outcome, transaction, deadlines)
         if self._is_acknowledged:
             reply = yield self.functions.acknowledge, (transaction, outcome)
             if isinstance(reply, Raised):
                 self.blame_connector(reply.error, "take an outcome")
         return outcome
+
+    def _without_success(self, outcome: Failure | Later, transaction: Transaction, deadlines: Deadlines) -> Outcome:
+        """The outcome as it is acknowledged: a wait ends with the transaction's time, or at once if it is cancelled."""
+        if self.work.connector.is_cancelled(transaction):
+            return Cancelled(outcome if isinstance(outcome, Failure) else outcome.failure)
+        return deadlines.parked(outcome) if isinstance(outcome, Later) else outcome
+
+    def _last(self, stage: Stage, failure: Failure, transaction: Transaction) -> Failure | None:
+        """The failure as the last one, if the end of the transaction was requested; its exception handler may retry."""
+        is_unwanted = stage is not Stage.EXCEPTION and self.work.connector.is_cancelled(transaction)
+        return failure._replace(is_unwanted=True) if is_unwanted else None
 
     def _call_elsewhere(
         self, task: RunsElsewhere, call: Call, transaction: Transaction, deadlines: Deadlines, plan: Plan
@@ -173,12 +188,14 @@ class Run:
                 later = Later(held.seconds, call.attempt, Failure(held.error), is_parked=call.attempt > 0)
                 return later, deadlines.postponed(time.monotonic() - waiting_since + held.seconds)
             if not held:
-                return CUT, deadlines
+                return (Cancelled() if self.work.connector.is_cancelled(transaction) else CUT), deadlines
             deadlines = deadlines.postponed(time.monotonic() - waiting_since)
             return (yield from self._attempt(call, transaction, deadlines)), deadlines
 
     def _is_wanted(self, transaction: Transaction) -> bool:
-        return self.interruption() is None and not self.is_over and not self.work.connector.is_lost(transaction)
+        connector = self.work.connector
+        is_unwanted = connector.is_lost(transaction) or connector.is_cancelled(transaction)
+        return self.interruption() is None and not self.is_over and not is_unwanted
 
     def _attempt(self, call: Call, transaction: Transaction, deadlines: Deadlines) -> Requests[Outcome]:
         """Call a handler once, and report that to the connector."""
@@ -200,7 +217,7 @@ class Run:
         elif limit is not None and limit.seconds <= 0:
             outcome = deadlines.reached(limit, call, transaction.id)
         else:
-            announce(call, limit, self._is_lost, transaction)
+            announce(call, limit, self.work.connector, transaction)
             handler = self.work.handlers[stage]
             arguments = (transaction,) if is_work else (transaction, call.argument)
             # An executor ends by itself what runs there for too long.

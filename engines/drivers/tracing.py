@@ -12,7 +12,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, get_tracer, 
 from engines import telemetry
 from engines.core import failures
 from engines.core.errors import category_in
-from engines.core.outcome import CUT, Cut, Failure, Later, Outcome, Success
+from engines.core.outcome import CUT, Cancelled, Cut, Failure, Later, Outcome, Success
 from engines.core.policy import RetryPolicy
 from engines.core.steps import Call, Enter, Leave, Sleep, Stage, Step
 from engines.drivers.requests import Lifecycle, Requests
@@ -51,7 +51,7 @@ class Trace:
             self.pop(step.outcome)
 
     def after(self, call: Call, reply: Any) -> None:
-        if not isinstance(reply, Later):  # there was no place for an attempt
+        if not isinstance(reply, Later | Cancelled):  # there was no place for an attempt
             self._recorder.attempted(call.stage, reply, time.perf_counter() - self._attempted_at)
         self.pop(reply)
 
@@ -248,8 +248,8 @@ class Recorder(Observer):
                 span.set_status(Status(StatusCode.ERROR, failures.message_of(error)))
             case Later(seconds):
                 span.set_attributes({telemetry.OUTCOME: "later", "ergon.retry.after": seconds})
-            case Cut():
-                span.set_attribute(telemetry.OUTCOME, "cut")
+            case Cancelled() | Cut():
+                span.set_attribute(telemetry.OUTCOME, _word(outcome))
 
     def _open_cycle(self) -> Cycle:
         self._close_cycle()
@@ -332,6 +332,8 @@ def _word(outcome: Outcome) -> str:
             return (_category(error) or "failure").lower()
         case Later():
             return "later"
+        case Cancelled():
+            return "cancelled"
     return "cut"
 
 

@@ -42,6 +42,7 @@ class TransactionRecord(models.Model):
     created_at = models.DateTimeField(db_default=Now())
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
+    cancel_requested_at = models.DateTimeField(null=True, help_text="When its end was requested while it ran.")
 
     class Meta:
         verbose_name = "transaction"

@@ -70,6 +70,7 @@ def facts_of(
         "worker": str(worker or ""),
         "lease_ends_in": _seconds(record.lease_expires_at, now),
         "running_for": _seconds(now, record.started_at) if record.state == State.RUNNING else 0.0,
+        "cancel_requested_for": _seconds(now, record.cancel_requested_at) if record.cancel_requested_at else None,
         "ended_ago": _seconds(now, record.finished_at),
         "deliveries": max(record.deliveries, *(one["delivery"] for one in attempts), 0),
         "rescues": record.rescues,

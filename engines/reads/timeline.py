@@ -145,6 +145,8 @@ def around(record: TransactionRecord, letter: DeadLetter | None, relatives: Sequ
     if letter is not None:
         told += of_letter(letter, (one.origin() for one in relatives if one.is_operation_on(record.pk)))
     told += [one.event() for one in relatives if one.relation in LED_TO]
+    if record.cancel_requested_at is not None:
+        told.append(Event(at=record.cancel_requested_at, kind="decision", title="Cancellation requested"))
     if record.state == State.PENDING and record.available_at > record.created_at:
         told.append(Event(at=record.available_at, kind="due", title="Next attempt" if record.error else "Due"))
     return told

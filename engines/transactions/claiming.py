@@ -23,7 +23,7 @@ RESCUED_AT_ONCE = 500
 
 
 class Rescue(NamedTuple):
-    """The result of a rescue: how many run again, and how many are poison."""
+    """The result of a rescue: how many run again (or not, as was requested), and how many are poison."""
 
     returned: int
     poison: int
@@ -63,18 +63,20 @@ def heartbeat(leases: Collection[Lease]) -> set[int]:
     asked_at = now()
     if not leases:
         return set()
-    held: set[int] = statements().renew(lease_document(leases), settings().lease)
+    held: dict[int, bool] = statements().renew(lease_document(leases), settings().lease)
     for lease in leases:
         if lease.id in held:
             lease.confirmed_at = asked_at
-    return held
+            lease.is_cancelled = lease.is_cancelled or held[lease.id]
+    return set(held)
 
 
 @retry_conflicts
 def release(leases: Collection[Lease]) -> int:
-    """Give transactions back as they were: their attempt is not burnt. How many were still held."""
+    """Give transactions back as they were: their attempt is not burnt. How many are to run again."""
     document = lease_document(leases)
-    return len(statements().release(document)) if document != "[]" else 0
+    released: dict[int, int] = statements().release(document) if document != "[]" else {}
+    return sum(state == State.PENDING for state in released.values())
 
 
 def rescue(*, worker: int | None = None, sparing: Collection[int] = ()) -> Rescue:
@@ -100,9 +102,10 @@ def _rescue(worker: int | None, sparing: Collection[int], asked_at: float) -> Re
         for record_id, uid, pipeline_id, state, deliveries, version, owner, *_ in rows
         if state == State.FAILED
     ]
+    ended = Counter((pipeline_id, State(state)) for _, _, pipeline_id, state, *_ in rows if state != State.PENDING)
+    for (pipeline_id, state), count in sorted(ended.items()):
+        count_ends(pipeline_id, **{state.word: count})
     if poison:
-        for pipeline_id, failed in sorted(Counter(one.pipeline_id for one in poison).items()):
-            count_ends(pipeline_id, failed=failed)
         dead_letters.record_poison(poison)
     if rows:
         telemetry.rescued.add(len(rows))
@@ -111,10 +114,10 @@ def _rescue(worker: int | None, sparing: Collection[int], asked_at: float) -> Re
 
 def _leased(pipeline_id: int, worker: int, seconds: float, asked_at: Moment, row: list[Any]) -> LeasedTransaction:
     record_id, token, version, rescues, behind, uid, payload, metadata, *about = row
-    correlation_id, parent_id, source, created_at, trace_context = about
+    correlation_id, parent_id, source, created_at, trace_context, is_cancelled = about
     resumed = ANEW if behind is None else _resumed(behind)
     lease = Lease(record_id, token, worker, pipeline_id, version, rescues, resumed)
-    lease.seconds, lease.confirmed_at = seconds, asked_at
+    lease.seconds, lease.confirmed_at, lease.is_cancelled = seconds, asked_at, is_cancelled
     return LeasedTransaction(
         uid,
         payload,

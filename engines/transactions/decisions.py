@@ -41,15 +41,22 @@ def reveal(uid: str, *, by: str) -> None:
 @retry_conflicts
 @short_transaction()
 def cancel(uid: str, *, by: str, reason: str) -> TransactionRecord:
-    """End a transaction that has not begun."""
-    record = find(uid)
-    waiting = TransactionRecord.objects.filter(pk=record.pk, state=State.PENDING.value)
-    if not waiting.update(state=State.CANCELLED.value, finished_at=Now()):
-        now = State(find(uid).state).predicate
-        msg = f"the transaction {uid!r} {now}; only a pending transaction can be cancelled"
+    """End a transaction that has not begun, or request the end of one that runs: it is returned as running."""
+    row = TransactionRecord.objects.filter(pk=find(uid).pk)
+    record = row.select_for_update().first() or find(uid)
+    state, after = State(record.state), {"state": State.CANCELLED.word}
+    if state.is_final:
+        msg = f"the transaction {uid!r} {state.predicate}; only a pending or running transaction can be cancelled"
         raise NotPendingError(msg)
-    count_ends(record.pipeline_id, cancelled=1)
-    states = {"before": {"state": State.PENDING.word}, "after": {"state": State.CANCELLED.word}}
+    if state is State.PENDING:
+        row.update(state=State.CANCELLED.value, finished_at=Now())
+        count_ends(record.pipeline_id, cancelled=1)
+    elif record.cancel_requested_at is None:
+        row.update(cancel_requested_at=Now())
+        after = {"state": state.word, "requested": State.CANCELLED.word}
+    else:
+        return find(uid)
+    states = {"before": {"state": state.word}, "after": after}
     audit.record(actor=by, action="transaction.cancel", target=f"transaction {uid}", reason=reason, **states)
     return find(uid)
 

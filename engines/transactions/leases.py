@@ -33,6 +33,7 @@ class Lease:
     noted: int = 0  # attempts that the database knows of while the transaction still runs
     is_noted: bool = False  # it may know of some
     is_lost: bool = False  # somebody else has the transaction, or has ended it
+    is_cancelled: bool = False  # its end was requested
 
     @property
     def is_confirmed(self) -> bool:

@@ -4,7 +4,7 @@ A lost lease changes nothing.
 """
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import orjson
@@ -12,7 +12,7 @@ import orjson
 from engines import dead_letters
 from engines.conf import settings
 from engines.core import failures
-from engines.core.outcome import Failure, Later, Outcome, Success
+from engines.core.outcome import Cancelled, Failure, Later, Outcome, Success
 from engines.core.states import CATEGORIES, State
 from engines.models import TransactionRecord
 from engines.transactions import attempt_rows, payloads
@@ -62,14 +62,19 @@ def settle(
         with short_transaction():
             lock([one.transaction.lease for one in ordered])
             settled = statements().settle(records, attempts, worker, is_noted=is_noted)
+            _mark_cancelled(ordered, settled)
             failed = [(one.transaction, one.outcome) for one in ordered if isinstance(one.outcome, Failure)]
-            dead_letters.record_failed([one for one in failed if one[0].lease.id in settled], worker=worker)
+            final = [one for one in failed if settled.get(one[0].lease.id) == State.FAILED]
+            dead_letters.record_failed(final, worker=worker)
     return [one.transaction for one in ordered if one.transaction.lease.id not in settled]
 
 
 @retry_conflicts
 def postpone(settlements: Sequence[Settlement], *, worker: int | None = None) -> list[LeasedTransaction]:
-    """Put back, until they are due, transactions that ask to be tried again later; those whose lease was lost."""
+    """Put back, until they are due, transactions that ask to be tried again later; those whose lease was lost.
+
+    Where the end of one was requested, it is cancelled.
+    """
     now = time.monotonic()
     ordered = sorted(settlements, key=lambda one: one.transaction.lease.id)
     records = []
@@ -81,8 +86,16 @@ def postpone(settlements: Sequence[Settlement], *, worker: int | None = None) ->
         record |= {"error": _behind(lease, later), "time_left": later.time_left, "undelivered": undelivered}
         records.append(record)
     document, attempts = orjson.dumps(records).decode(), _attempts(ordered, now)
-    postponed: set[int] = statements().postpone(document, attempts, worker, is_noted=_is_noted(ordered))
+    postponed: dict[int, int] = statements().postpone(document, attempts, worker, is_noted=_is_noted(ordered))
+    _mark_cancelled(ordered, postponed)
     return [one.transaction for one in ordered if one.transaction.lease.id not in postponed]
+
+
+def _mark_cancelled(settlements: Iterable[Settlement], states: Mapping[int, int]) -> None:
+    """Whoever counts outcomes asks the lease: a request may have come after its last renewal."""
+    for one in settlements:
+        if states.get(one.transaction.lease.id) == State.CANCELLED:
+            one.transaction.lease.is_cancelled = True
 
 
 def _behind(lease: Lease, later: Later) -> dict[str, Any]:
@@ -95,24 +108,26 @@ def _behind(lease: Lease, later: Later) -> dict[str, Any]:
 def find_written(settlements: Collection[Settlement]) -> set[int]:
     """The leases whose outcomes are written already. Nothing else ends a lease but a rescue, which is counted."""
     expected = {
-        one.transaction.lease.id: (one.transaction.lease.token, one.transaction.lease.rescues, _state(one.outcome))
-        for one in settlements
+        one.transaction.lease.id: (one.transaction.lease.token, one.transaction.lease.rescues) for one in settlements
     }
+    states = {one.transaction.lease.id: _states(one.outcome) for one in settlements}
     records = TransactionRecord.objects.filter(pk__in=expected, lease_owner=None)
-    found = records.values_list("pk", "fencing_token", "rescues", "state")
-    written = {key for key, *known in found if tuple(known) == expected[key]}
+    found = list(records.values_list("pk", "state", "fencing_token", "rescues"))
+    written = {key: state for key, state, *known in found if tuple(known) == expected[key] and state in states[key]}
+    _mark_cancelled(settlements, written)
     if written:
         standbys.wait_as_writer()
-    return written
+    return set(written)
 
 
-def _state(outcome: Outcome) -> State:
+def _states(outcome: Outcome) -> set[State]:
+    """The states that an outcome may have led to: instead of what is no success, a request to cancel it is met."""
     match outcome:
         case Success():
-            return State.SUCCEEDED
+            return {State.SUCCEEDED}
         case Later():
-            return State.PENDING
-    return State.FAILED
+            return {State.PENDING, State.CANCELLED}
+    return {State.FAILED, State.CANCELLED}
 
 
 def prepare(leases: Collection[Lease], *, is_ending: bool = False) -> None:
@@ -167,6 +182,11 @@ def _record(settlement: Settlement) -> str:
             error = orjson.dumps(failures.summary(failure, lease.tried)).decode()
             category = CATEGORIES[failures.category_of(failure)]
             return f'{head},"state":{State.FAILED.value},"error":{error},"category":{category}}}'
+        case Cancelled(None):
+            return f'{head},"state":{State.CANCELLED.value}}}'
+        case Cancelled(Failure() as failure):
+            error = orjson.dumps(failures.summary(failure, lease.tried)).decode()
+            return f'{head},"state":{State.CANCELLED.value},"error":{error}}}'
     msg = f"a transaction that was cut is released, not settled: {settlement.transaction.id}"
     raise ValueError(msg)
 

@@ -44,12 +44,13 @@ class OutcomeNotWrittenError(TransactionException):
 class Counts:
     succeeded: int = 0
     failed: int = 0
+    cancelled: int = 0
     postponed: int = 0
     stale: int = 0
 
     @property
     def settled(self) -> int:
-        return self.succeeded + self.failed
+        return self.succeeded + self.failed + self.cancelled
 
 
 class Completer:
@@ -199,6 +200,8 @@ class Completer:
                 counts.stale += 1
             elif isinstance(outcome, Success):
                 counts.succeeded += 1
+            elif leased.lease.is_cancelled:
+                counts.cancelled += 1
             elif isinstance(outcome, Later):
                 counts.postponed += 1
                 if outcome.is_parked:  # by now it is written: it will be due by then

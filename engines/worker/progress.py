@@ -21,7 +21,7 @@ from ergon_site.access.unread import is_taken
 EVERY = 0.5
 # Seconds that the last events wait for a reader that has stopped.
 PATIENCE = 2.0
-COUNTED = ("succeeded", "failed", "stale")
+COUNTED = ("succeeded", "failed", "cancelled", "stale")
 CLEAR = "\r\033[K"
 
 
@@ -55,7 +55,7 @@ class ProgressReporter:
     def __init__(self, worker: WorkerProcess, output: Any, *, as_json: bool, total: int | None = None) -> None:
         self._worker, self._output, self._as_json = worker, output, as_json
         self._is_live = not as_json and sys.stderr.isatty()
-        self._seen: dict[str, tuple[int, int]] = {}
+        self._seen: dict[str, tuple[int, int, int]] = {}
         self._idle: set[str] = set()
         self._live = LiveTotal(total)
 
@@ -72,8 +72,8 @@ class ProgressReporter:
             if self._as_json and not is_taken(self._output):
                 return
             counts = self._worker.heartbeat.completer.counts[pipeline.pk]
-            ended = (counts.succeeded, counts.failed)
-            if ended != self._seen.get(pipeline.name, (0, 0)):
+            ended = (counts.succeeded, counts.failed, counts.cancelled)
+            if ended != self._seen.get(pipeline.name, (0, 0, 0)):
                 self._idle.discard(pipeline.name)
                 self._event("settled", pipeline)
             elif pipeline.name not in self._idle and self._worker.heartbeat.in_flight == 0:
@@ -129,7 +129,7 @@ class LiveTotal:
         total: Counter[str] = Counter()
         for one in counts:
             total.update(one)
-        now, count = time.monotonic(), total["succeeded"] + total["failed"]
+        now, count = time.monotonic(), total["succeeded"] + total["failed"] + total["cancelled"]
         fresh = (count - self._count) / max(now - self._at, 1e-6)
         self._rate = fresh if self._rate == 0 else 0.6 * self._rate + 0.4 * fresh
         self._count, self._at = count, now
@@ -145,4 +145,5 @@ class LiveTotal:
 
 def summary(counts: Mapping[str, int]) -> str:
     text = f"{counts['succeeded']:,} succeeded, {counts['failed']:,} failed"
+    text = f"{text}, {counts['cancelled']:,} cancelled" if counts["cancelled"] else text
     return f"{text}, {counts['stale']:,} after their lease was lost" if counts["stale"] else text

@@ -9,13 +9,14 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from engines import transactions
+from engines import pipelines, transactions
 from engines.core.outcome import Success
 from engines.models import DeadLetter, TransactionRecord
 from ergon_site.access import api_identity, clients
 from ergon_site.access.clients import Grant
 from ergon_site.access.models import AuditEntry
 from tests.api.api_clients import client_with, failed, pointers, post, problem, run, succeeded
+from tests.durable_transactions import claim
 from tests.factories import make_pipeline
 from tests.processes import LIMIT, Site
 
@@ -177,7 +178,16 @@ def test_a_pending_one_is_cancelled_by_its_client_and_for_a_reason(api: Client) 
     entry = AuditEntry.objects.get(action="transaction.cancel")
     assert (entry.actor, entry.target, entry.reason) == ("client:erp", "transaction t", "ordered twice")
     body = problem(post(api, "transactions/t/cancel", {"reason": "again"}), 409, "not_pending")
-    assert body["detail"] == "The transaction 't' is cancelled; only a pending transaction can be cancelled."
+    assert body["detail"] == "The transaction 't' is cancelled; only a pending or running transaction can be cancelled."
+
+
+def test_of_a_running_one_the_cancellation_is_accepted_and_done_later(api: Client) -> None:
+    transactions.submit("invoices", 1, id="t")
+    claim(pipelines.find("invoices"))
+    for _ in range(2):
+        answer = post(api, "transactions/t/cancel", {"reason": "ordered twice"})
+        assert (answer.status_code, answer.json()) == (202, {"id": "t", "state": "running"})
+    assert api.get("/api/v1/transactions/t").json()["cancel_requested_at"]
 
 
 def test_one_that_has_ended_is_replayed_as_a_new_one(api: Client) -> None:

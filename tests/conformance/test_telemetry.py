@@ -277,6 +277,17 @@ def test_a_transaction_that_was_parked_links_to_the_trace_in_which_it_began(engi
     assert [attributes(span).get("ergon.outcome") for span in parts] == ["later", "later", None]
 
 
+class Cancelling(MemoryConnector):
+    def is_cancelled(self, transaction: Transaction) -> bool:
+        return True
+
+
+def test_a_transaction_that_is_cancelled_says_so_and_is_no_error(consumer: Engine) -> None:
+    consumer.run(Script(), [], connectors={"inbox": Cancelling([Transaction("a", {})])})
+    (span,) = named("start_processing")
+    assert (attributes(span)["ergon.outcome"], span.status.status_code) == ("cancelled", StatusCode.UNSET)
+
+
 @pytest.mark.parametrize("timeout", [None, 5.0])
 def test_spans_of_the_handler_are_children_of_its_attempt(engine: Engine, timeout: float | None) -> None:
     def work(_: Transaction) -> str:

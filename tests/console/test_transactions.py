@@ -22,6 +22,7 @@ from ergon_site.access.console.pages import ROWS_PER_FETCH
 from ergon_site.access.models import AuditEntry
 from tests.console import records
 from tests.console.records import exported, read
+from tests.durable_transactions import claim
 from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db
@@ -250,10 +251,24 @@ def test_a_pending_one_is_cancelled_with_a_reason(browse: Client, orders: Pipeli
     assert AuditEntry.objects.get(action="transaction.cancel").reason == "the bank is back"
 
 
+def test_the_page_of_a_running_one_says_that_its_cancellation_was_requested(browse: Client, orders: Pipeline) -> None:
+    transactions.submit("orders", {}, id="runs")
+    claim(orders)
+    record = transactions.find("runs")
+    address = browse.post(f"{LIST}{record.pk}/cancel/", DIALOG).headers["HX-Redirect"]
+    page = read(browse, address)
+    assert "Cancellation requested: it is not tried again." in page
+    assert "; its cancellation was requested " in page
+    assert 'disabled title="Its cancellation was requested."' in page
+    assert "Cancellation requested</" in page  # in its timeline
+    assert "cancellation requested" in read(browse, f"{LIST}?state=running")
+
+
 def test_what_a_verb_refuses_is_told(browse: Client, orders: Pipeline) -> None:
     record = records.succeed(orders, {}, id="done")
     address = browse.post(f"{LIST}{record.pk}/cancel/", DIALOG).headers["HX-Redirect"]
-    assert "&#x27;done&#x27; has succeeded; only a pending transaction can be cancelled." in read(browse, address)
+    page = read(browse, address)
+    assert "&#x27;done&#x27; has succeeded; only a pending or running transaction can be cancelled." in page
 
 
 def test_a_replay_leads_to_the_new_transaction_and_both_know_each_other(browse: Client, orders: Pipeline) -> None:

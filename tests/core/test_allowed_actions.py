@@ -10,16 +10,23 @@ from engines.core.states import GroupState, LetterState, State
     ("state", "begins"),
     [
         (State.PENDING, ""),
-        (State.RUNNING, "It is running; only"),
+        (State.RUNNING, ""),
         (State.SUCCEEDED, "It has succeeded; only"),
         (State.FAILED, "It has failed; only"),
         (State.CANCELLED, "It is cancelled; only"),
     ],
 )
-def test_only_a_pending_transaction_can_be_cancelled(state: State, begins: str) -> None:
-    words = allowed_actions.of_cancelling(state)
+def test_only_a_transaction_that_has_not_ended_can_be_cancelled(state: State, begins: str) -> None:
+    words = allowed_actions.of_cancelling(state, is_requested=False)
     assert words.startswith(begins)
-    assert (words == "") is (state is State.PENDING)
+    assert (words == "") is not state.is_final
+
+
+def test_the_cancellation_of_a_running_transaction_is_requested_once() -> None:
+    words = allowed_actions.of_cancelling(State.RUNNING, is_requested=True)
+    assert words == "Its cancellation was requested."
+    # A worker of an older release has put it back, which knows of no requests.
+    assert allowed_actions.of_cancelling(State.PENDING, is_requested=True) == ""
 
 
 @pytest.mark.parametrize(

@@ -281,6 +281,7 @@ CALM = {
     "running_for": 0.25,
     "attempt": None,
     "attempts_spent": 0,
+    "cancel_requested_for": None,
 }
 PARKED = {"type": "BankError", "message": "no answer", "spent": 3, "of": 6, "is_parked": True}
 OPEN_FOR_NOW = {"what": "breaker rank/rank_snapshot open", "until": "2026-11-15T14:05:30+00:00"}
@@ -361,6 +362,10 @@ FORCED_OPEN = {"what": "breaker rank/rank_snapshot open", "until": None}
             {"state": "running", "attempt": {"step": "success", "number": 2, "of": 2, "next_in": 0.0}},
             "running on host:1 for 250 ms: success attempt 2 of 2",
         ),
+        (
+            {"state": "running", "cancel_requested_for": 3.0},
+            "running on host:1 for 250 ms; its cancellation was requested 3 s ago",
+        ),
         ({"state": "succeeded"}, "succeeded 30 s ago, on its first delivery"),
         ({"state": "succeeded", "deliveries": 3}, "succeeded 30 s ago, on delivery 3"),
         (
@@ -370,6 +375,7 @@ FORCED_OPEN = {"what": "breaker rank/rank_snapshot open", "until": None}
         ({"state": "cancelled", "ended_ago": 200_000}, "cancelled 2 days ago before it started"),
         ({"state": "cancelled", "attempts_spent": 1}, "cancelled 30 s ago after 1 attempt"),
         ({"state": "cancelled", "attempts_spent": 2}, "cancelled 30 s ago after 2 attempts"),
+        ({"state": "cancelled", "cancel_requested_for": 40.0}, "cancelled 30 s ago while it ran"),
         (
             {
                 "state": "failed",

@@ -14,7 +14,7 @@ from engines.core.errors import (
     TransactionException,
 )
 from engines.core.lifecycle import Plan, Resumed, attempts, classify, classify_fetch, lifecycle, plan_of
-from engines.core.outcome import CUT, Cut, Failure, Later, Outcome, Success, timed_out
+from engines.core.outcome import CUT, Cancelled, Cut, Failure, Later, Outcome, Success, timed_out
 from engines.core.policy import ConsumerPolicy, ProducerPolicy, RetryPolicy
 from engines.core.steps import Call, Enter, Leave, Sleep, Stage
 from tests.broken_errors import Hollow, MuteError
@@ -367,6 +367,17 @@ def test_handlers_of_an_end_wait_in_their_slot(outcomes: list[Outcome], stage: S
     played = play(lifecycle(PARKING), outcomes, Call)
     assert stages(played) == [Stage.PROCESS, stage, stage, stage]
     assert [sleep.seconds for sleep in played.of(Sleep)] == [1.0, 2.0]
+
+
+def test_nothing_begins_whose_end_was_requested() -> None:
+    played = play(lifecycle(PARKING, is_cancelled=True), [], Call)
+    assert (played.steps, played.result) == ([], Cancelled())
+
+
+def test_a_failure_whose_end_was_requested_is_the_last_and_is_handled_once() -> None:
+    unwanted = system._replace(is_unwanted=True)
+    played = play(lifecycle(PARKING), [unwanted, ok], Call)
+    assert (stages(played), played.result) == ([Stage.PROCESS, Stage.EXCEPTION], unwanted)
 
 
 def test_what_was_parked_goes_on_with_its_next_attempt() -> None:

@@ -176,6 +176,16 @@ def test_groups_that_fail_again_meanwhile_are_acted_on_like_all_that_match() -> 
     assert {group.state for group in DeadLetterGroup.objects.all()} == {"muted"}
 
 
+def test_of_running_transactions_the_cancellation_is_requested_once() -> None:
+    orders = make_pipeline("orders")
+    submit(orders, 2)
+    first, second = claim(orders)
+    transactions.cancel(first.id, by="ada", reason="not wanted")
+    operation = begin("cancel", "transaction", {"state": "running", "pipeline": "orders"})
+    assert (operation.dry_run["would"], operation.dry_run["skipped"]) == (1, {"Its cancellation was requested.": 1})
+    assert (advance().state, transactions.find(second.id).cancel_requested_at is not None) == ("done", True)
+
+
 def test_failed_transactions_are_replayed_by_a_filter_without_end() -> None:
     """Each fails again: the failed ones that the operation makes itself are not replayed by it."""
     orders = make_pipeline("orders")
@@ -207,11 +217,11 @@ def test_what_changes_between_selection_and_act_is_skipped_with_the_reason() -> 
     assert DeadLetterGroup.objects.get().open_count == 0
     (leased,) = claim(orders, 1)
     third = begin("cancel", "transaction", waiting)
-    assert third.dry_run["skipped"] == {"It is running; only a pending transaction can be cancelled.": 1}
+    assert (third.dry_run["would"], third.dry_run["skipped"]) == (3, {})
     settle([leased])
     advance()
     assert list(results(third).values()).count("done") == 2
-    assert "It has succeeded; only a pending transaction can be cancelled." in results(third).values()
+    assert "It has succeeded; only a pending or running transaction can be cancelled." in results(third).values()
 
 
 def test_groups_pipelines_schedules_and_artifacts_are_acted_on_by_their_own_verbs() -> None:

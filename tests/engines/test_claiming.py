@@ -17,7 +17,7 @@ from engines.core.states import State
 from engines.dead_letters import DeadLetterDraft
 from engines.models import Attempt, DeadLetter, DeadLetterGroup, Throughput, TransactionRecord
 from engines.reads import explain
-from engines.transactions import NotFinishedError, NotPendingError, Settlement, pruning
+from engines.transactions import NotFinishedError, Settlement, pruning
 from tests.durable_transactions import claim, failed, settle, states, submit
 from tests.factories import make_pipeline
 
@@ -236,15 +236,6 @@ def test_a_result_over_the_limit_is_left_out_and_says_so() -> None:
     record = TransactionRecord.objects.get()
     assert (record.word, record.result) == ("succeeded", None)
     assert record.result_note == "not kept: it has 1,048,578 bytes; the limit is 1,048,576"
-
-
-def test_only_a_pending_one_can_be_cancelled() -> None:
-    pipeline = make_pipeline()
-    waiting, running = submit(pipeline, 2)
-    assert transactions.cancel(running, by="ada", reason="wrong order").word == "cancelled"
-    claim(pipeline)
-    with pytest.raises(NotPendingError, match="is running; only a pending transaction can be cancelled"):
-        transactions.cancel(waiting, by="ada", reason="too late")
 
 
 def test_a_replay_is_a_new_transaction_that_knows_its_origin() -> None:

@@ -30,6 +30,7 @@ from engines.worker.database_retry import Portion
 from engines.worker.heartbeat import Heartbeat
 from engines.worker.notifier import Notifier
 from engines.worker.poller import Poller
+from engines.worker.progress import COUNTED
 from engines.worker.supervisor import Supervisor
 from tests.database import refusing
 from tests.durable_transactions import claim, count, failed, states, submit
@@ -309,7 +310,7 @@ def test_everything_that_a_dead_process_held_is_given_back_however_much_it_was()
     while transactions.claim(pipeline.pk, 1000, worker):
         pass
     assert count(RUNNING) == 1300
-    counts = {"succeeded": 0, "failed": 0, "stale": 0}
+    counts = dict.fromkeys(COUNTED, 0)
     event = json.dumps({"event": "started", "pipeline": "orders", "worker": worker, **counts})
     # As a process that told who it was and then ended badly, with a code that is final.
     command = ["-c", f"import sys; print({event!r}); sys.exit(1)"]

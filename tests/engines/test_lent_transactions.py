@@ -11,6 +11,7 @@ import engines
 from engines import ConsumerPolicy, ConsumerSteps, ProcessPolicy, RetryPolicy, Transaction
 from engines.connectors.freshness import Moment, now
 from engines.connectors.memory import MemoryConnector
+from engines.core.outcome import Cancelled, Success
 from engines.transactions.leases import Lease
 
 pytestmark = pytest.mark.once
@@ -25,6 +26,7 @@ class Lender(MemoryConnector):
         super().__init__(transactions)
         self.asked: list[str] = []
         self.lost: set[str] = set()
+        self.cancelled: set[str] = set()
         self.callback: Callable[[Sequence[Transaction]], None] | None = None
 
     def begin(self, transaction: Transaction) -> bool:
@@ -36,6 +38,9 @@ class Lender(MemoryConnector):
 
     def is_lost(self, transaction: Transaction) -> bool:
         return transaction.id in self.lost
+
+    def is_cancelled(self, transaction: Transaction) -> bool:
+        return transaction.id in self.cancelled
 
     def on_lost(self, callback: Callable[[Sequence[Transaction]], None] | None) -> None:
         self.callback = callback or self.callback
@@ -138,6 +143,54 @@ def test_a_coroutine_whose_lease_is_lost_is_cancelled_in_mid_wait() -> None:
     task = Asynchronous(lender, lose_and_wait)
     report = consume(task)
     assert task.noted == ["process a"]
+    assert (report.succeeded, report.failed) == (0, 0)
+
+
+@both
+def test_what_is_cancelled_before_it_starts_does_not_start(kind: Any) -> None:
+    lender = Lender(Transaction("a", {}), Transaction("b", {}))
+    lender.cancelled = {"a"}
+    task = kind(lender)
+    report = consume(task)
+    assert task.noted == ["process b", "success b"]
+    assert (report.succeeded, report.failed) == (1, 0)
+    assert dict(lender.outcomes) == {"a": Cancelled(), "b": Success(None)}
+
+
+@both
+def test_an_attempt_that_fails_once_it_is_cancelled_is_the_last_and_is_handled(kind: Any) -> None:
+    lender = Lender(Transaction("a", {}))
+
+    def cancel_and_fail(transaction: Transaction) -> None:
+        assert not engines.current_attempt().is_cancelled
+        lender.cancelled.add(transaction.id)
+        assert engines.current_attempt().is_cancelled
+        failing(transaction)
+
+    task = kind(lender, cancel_and_fail)
+    report = consume(task)
+    assert task.noted == ["process a", "exception a"]
+    assert (report.succeeded, report.failed) == (0, 0)
+    [(_, outcome)] = lender.outcomes
+    assert isinstance(outcome, Cancelled)
+    assert str(outcome.failure and outcome.failure.error) == "broken"
+
+
+class CancelledAtTheNext(Lender):
+    """Somebody cancels while it waits for its next attempt: it was not when the one before had failed."""
+
+    looks = 0
+
+    def is_cancelled(self, transaction: Transaction) -> bool:
+        self.looks += 1
+        return self.looks > 2  # before it starts, and after its first attempt
+
+
+@both
+def test_what_is_cancelled_while_it_waits_in_its_slot_is_not_tried_again(kind: Any) -> None:
+    task = kind(CancelledAtTheNext(Transaction("a", {})), failing)
+    report = consume(task)
+    assert task.noted == ["process a", "exception a"]
     assert (report.succeeded, report.failed) == (0, 0)
 
 

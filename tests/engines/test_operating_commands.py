@@ -106,8 +106,16 @@ def test_a_pending_transaction_is_cancelled_and_the_actor_written_down() -> None
     entry = AuditEntry.objects.get(action="transaction.cancel")
     assert (entry.actor, entry.reason) == (actor(), "mistake")
     assert entry.actor.startswith("command:")
-    with pytest.raises(CommandError, match="'one' is cancelled; only a pending transaction can be cancelled"):
+    with pytest.raises(CommandError, match="'one' is cancelled; only a pending or running transaction can be"):
         call_command("cancel", "one", "--reason", "again")
+
+
+def test_of_a_running_transaction_the_cancellation_is_requested() -> None:
+    pipeline = make_pipeline()
+    transactions.submit("orders", 1, id="one")
+    claim(pipeline)
+    assert ask("cancel", "one", "--reason", "mistake") == {"id": "one", "state": "running"}
+    assert run("cancel", "one", "--reason", "mistake") == "cancellation requested: one\n"
 
 
 def test_a_replay_prints_the_new_id_and_leaves_the_original_alone(tmp_path: Path) -> None:

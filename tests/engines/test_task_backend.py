@@ -193,6 +193,7 @@ def test_a_result_says_what_becomes_of_its_transaction(marked: Tasks, pipeline: 
     assert (running.status, running.attempts, running.task.priority) == (marked.Status.RUNNING, 1, 1)
     assert cancelled.status == marked.Status.FAILED
     assert cancelled.errors[0].exception_class is TaskCancelledError
+    assert cancelled.errors[0].traceback == "cancelled before it ran"
 
 
 def test_another_queue_is_another_pipeline(marked: Tasks) -> None:

@@ -1,14 +1,17 @@
 """An upgrade while work goes on: processes of the release before run on the new schema until they are replaced."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from engines import transactions
 from engines.models import Attempt, DeadLetter, Worker
 from tests import releases
 from tests.durable_transactions import consume, make_policy, states, submit
 from tests.factories import make_pipeline
+from tests.processes import LIMIT, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -34,6 +37,25 @@ def work_on_the_new_schema(commit: str, folder: Path) -> None:
 
 def test_a_worker_of_the_release_before_goes_on_after_the_schema_is_migrated(tmp_path: Path) -> None:
     work_on_the_new_schema(releases.before_newest_migration(), tmp_path)
+
+
+def test_a_request_to_cancel_does_not_disturb_a_worker_of_the_release_before(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    old, gate = releases.unpack(releases.before_newest_migration(), code), tmp_path / "gate"
+    orders = make_pipeline(policy=make_policy())
+    (done,), (failed,) = submit(orders, until=str(gate)), submit(orders, until=str(gate), fail_without="/nowhere")
+    with ThreadPoolExecutor(1) as pool:
+        consuming = pool.submit(old.manage, "consume", "orders", "--drain", **TASKS)
+        try:
+            eventually(lambda: states(done, failed) == ["running", "running"], "they run")
+            for uid in (done, failed):
+                transactions.cancel(uid, by="ada", reason="ordered twice")
+        finally:
+            gate.touch()
+        consuming.result(LIMIT)
+    assert states(done, failed) == ["succeeded", "failed"]
+    assert DeadLetter.objects.get().uid == failed
 
 
 @pytest.mark.soak

@@ -67,7 +67,7 @@ u AS (
 SELECT json_agg(json_build_array(id, fencing_token, policy_version, rescues,
   CASE WHEN error IS NOT NULL THEN error || jsonb_build_object(
     'time_left', (error->>'ends_at')::float8 - EXTRACT(epoch FROM clock_timestamp())) END, uid, payload, metadata,
-  correlation_id, parent_id, source, EXTRACT(epoch FROM created_at), trace_context)
+  correlation_id, parent_id, source, EXTRACT(epoch FROM created_at), trace_context, cancel_requested_at IS NOT NULL)
   ORDER BY {order})::text FROM u
 """
 BY_PRIORITY = {"pending": "state = 0", "order": "priority DESC, available_at, id"}
@@ -108,7 +108,9 @@ WITH u AS MATERIALIZED (
   SELECT * FROM json_to_recordset(%s) AS u (id bigint, token bigint, owner bigint, state smallint, result jsonb,
     error jsonb, category smallint)),
 s AS (
-  UPDATE engines_transactionrecord t SET state = u.state, result = u.result, error = u.error, category = u.category,
+  UPDATE engines_transactionrecord t SET result = u.result, error = u.error,
+    state = CASE WHEN u.state = 3 AND t.cancel_requested_at IS NOT NULL THEN 4 ELSE u.state END,
+    category = CASE WHEN t.cancel_requested_at IS NULL THEN u.category END,
     lease_owner = NULL, lease_expires_at = NULL, finished_at = now()
   FROM u WHERE t.id = ANY(ARRAY(SELECT id FROM u))
     AND t.id = u.id AND t.fencing_token = u.token AND t.lease_owner + 0 = u.owner
@@ -117,26 +119,37 @@ s AS (
 m AS (
   INSERT INTO engines_throughput AS m (pipeline_id, minute, worker, succeeded, failed, cancelled, seconds, longest)
   SELECT pipeline_id, date_trunc('minute', now()), %s, count(*) FILTER (WHERE state = 2),
-    count(*) FILTER (WHERE state = 3), 0, sum(seconds), max(seconds) FROM s GROUP BY pipeline_id
-  ORDER BY pipeline_id
+    count(*) FILTER (WHERE state = 3), count(*) FILTER (WHERE state = 4), sum(seconds), max(seconds) FROM s
+  GROUP BY pipeline_id ORDER BY pipeline_id
   ON CONFLICT (pipeline_id, minute, worker) DO UPDATE SET succeeded = m.succeeded + excluded.succeeded,
-    failed = m.failed + excluded.failed, seconds = m.seconds + excluded.seconds,
-    longest = GREATEST(m.longest, excluded.longest))
-SELECT id FROM s
+    failed = m.failed + excluded.failed, cancelled = m.cancelled + excluded.cancelled,
+    seconds = m.seconds + excluded.seconds, longest = GREATEST(m.longest, excluded.longest))
+SELECT id, state FROM s
 """
 
+# What is given back is pending again, or cancelled if that was requested.
+_GIVEN_BACK = """state = CASE WHEN t.cancel_requested_at IS NULL THEN 0 ELSE 4 END,
+    finished_at = CASE WHEN t.cancel_requested_at IS NOT NULL THEN now() END,
+    started_at = CASE WHEN t.cancel_requested_at IS NOT NULL THEN t.started_at END,
+    lease_owner = NULL, lease_expires_at = NULL"""
+_CANCELLED = """m AS (
+  INSERT INTO engines_throughput AS m (pipeline_id, minute, worker, succeeded, failed, cancelled, seconds, longest)
+  SELECT pipeline_id, date_trunc('minute', now()), 0, 0, 0, count(*), 0, 0 FROM s WHERE state = 4
+  GROUP BY pipeline_id ORDER BY pipeline_id
+  ON CONFLICT (pipeline_id, minute, worker) DO UPDATE SET cancelled = m.cancelled + excluded.cancelled)"""
 _POSTPONE = f"""
 WITH s AS (
-  UPDATE engines_transactionrecord t SET state = 0, available_at = now() + u.seconds * interval '1 second',
+  UPDATE engines_transactionrecord t SET {_GIVEN_BACK}, available_at = now() + u.seconds * interval '1 second',
     error = CASE WHEN u.time_left IS NULL THEN u.error ELSE
       u.error || jsonb_build_object('ends_at', EXTRACT(epoch FROM clock_timestamp()) + u.time_left) END,
-    attempts = t.attempts - u.undelivered, lease_owner = NULL, lease_expires_at = NULL, started_at = NULL
+    attempts = t.attempts - u.undelivered
   FROM json_to_recordset(%s) AS u (id bigint, token bigint, owner bigint, seconds float8, error jsonb,
     time_left float8, undelivered int)
   WHERE t.id = u.id AND t.fencing_token = u.token AND t.lease_owner + 0 = u.owner
-  RETURNING t.id),
-{_ATTEMPTS}
-SELECT id FROM s
+  RETURNING t.id, t.pipeline_id, t.state),
+{_ATTEMPTS},
+{_CANCELLED}
+SELECT id, state FROM s
 """
 SETTLE, SETTLE_NOTED = _SETTLE.format(conflict=""), _SETTLE.format(conflict=_NOTED)
 POSTPONE, POSTPONE_NOTED = _POSTPONE.format(conflict=""), _POSTPONE.format(conflict=_NOTED)
@@ -160,19 +173,20 @@ WITH l AS MATERIALIZED (
     ON t.id = u.id AND t.fencing_token = u.token AND t.lease_owner + 0 = u.owner
    ORDER BY t.id FOR UPDATE OF t)
 UPDATE engines_transactionrecord t SET lease_expires_at = clock_timestamp() + %s * interval '1 second'
-FROM l WHERE t.id = l.id RETURNING t.id
+FROM l WHERE t.id = l.id RETURNING t.id, t.cancel_requested_at IS NOT NULL
 """
 
 LOCK = "SELECT id FROM engines_transactionrecord WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
 
-RELEASE = """
-WITH r AS (
-  UPDATE engines_transactionrecord t SET state = 0, lease_owner = NULL, lease_expires_at = NULL, started_at = NULL,
-    attempts = t.attempts - 1
+RELEASE = f"""
+WITH s AS (
+  UPDATE engines_transactionrecord t SET {_GIVEN_BACK}, attempts = t.attempts - 1
   FROM json_to_recordset(%s) AS u (id bigint, token bigint, owner bigint)
-  WHERE t.id = u.id AND t.fencing_token = u.token AND t.lease_owner + 0 = u.owner RETURNING t.id, t.pipeline_id),
-n AS MATERIALIZED (SELECT pg_notify('ergon_transactions', p) FROM (SELECT DISTINCT pipeline_id::text AS p FROM r) d)
-SELECT r.id, (SELECT count(*) FROM n) FROM r
+  WHERE t.id = u.id AND t.fencing_token = u.token AND t.lease_owner + 0 = u.owner
+  RETURNING t.id, t.pipeline_id, t.state),
+{_CANCELLED},
+n AS MATERIALIZED (SELECT pg_notify('ergon_transactions', p) FROM (SELECT DISTINCT pipeline_id::text AS p FROM s) d)
+SELECT s.id, s.state, (SELECT count(*) FROM n) FROM s
 """
 
 RESCUE = """
@@ -182,9 +196,9 @@ WITH c AS MATERIALIZED (
 r AS (
   UPDATE engines_transactionrecord t SET rescues = t.rescues + c.begun, attempts = t.attempts - 1 + c.begun,
     lease_owner = NULL, lease_expires_at = NULL,
-    state = CASE WHEN t.rescues + c.begun >= %s THEN 3 ELSE 0 END,
-    finished_at = CASE WHEN t.rescues + c.begun >= %s THEN now() END,
-    started_at = CASE WHEN t.rescues + c.begun >= %s THEN t.started_at END
+    state = CASE WHEN t.cancel_requested_at IS NOT NULL THEN 4 WHEN t.rescues + c.begun >= %s THEN 3 ELSE 0 END,
+    finished_at = CASE WHEN t.cancel_requested_at IS NOT NULL OR t.rescues + c.begun >= %s THEN now() END,
+    started_at = CASE WHEN t.cancel_requested_at IS NOT NULL OR t.rescues + c.begun >= %s THEN t.started_at END
   FROM c WHERE t.id = c.id
   RETURNING t.id, t.uid, t.pipeline_id, t.state, t.attempts, t.policy_version, c.lease_owner),
 n AS MATERIALIZED (SELECT pg_notify('ergon_transactions', p) FROM (SELECT DISTINCT pipeline_id::text AS p FROM r) d)
@@ -290,14 +304,14 @@ def begin(record_id: int, token: int, owner: int) -> bool:
 
 def settle(
     records: str, attempts: str, worker: int | None, *, is_noted: bool = False, is_own: bool = False
-) -> set[int]:
-    """`is_own`: as of a claim. To plan it takes a fifth of its time."""
+) -> dict[int, int]:
+    """The states of those that are settled, by id. `is_own`: as of a claim. To plan it takes a fifth of its time."""
     ask = _asking() if is_own else _rows
-    return _ids(ask(SETTLE_NOTED if is_noted else SETTLE, [records, worker, attempts, worker or 0]))
+    return _by_id(ask(SETTLE_NOTED if is_noted else SETTLE, [records, worker, attempts, worker or 0]))
 
 
-def postpone(records: str, attempts: str, worker: int | None, *, is_noted: bool = False) -> set[int]:
-    return _ids(_rows(POSTPONE_NOTED if is_noted else POSTPONE, [records, worker, attempts]))
+def postpone(records: str, attempts: str, worker: int | None, *, is_noted: bool = False) -> dict[int, int]:
+    return _by_id(_rows(POSTPONE_NOTED if is_noted else POSTPONE, [records, worker, attempts]))
 
 
 def note(leases: str, attempts: str, worker: int | None) -> set[int]:
@@ -308,12 +322,13 @@ def lock(ids: list[int]) -> None:
     _rows(LOCK, [ids])
 
 
-def renew(leases: str, seconds: float) -> set[int]:
-    return _ids(_rows(RENEW, [leases, seconds]))
+def renew(leases: str, seconds: float) -> dict[int, bool]:
+    """By the ids of those that are held, whether their end was requested."""
+    return _by_id(_rows(RENEW, [leases, seconds]))
 
 
-def release(leases: str) -> set[int]:
-    return _ids(_rows(RELEASE, [leases]))
+def release(leases: str) -> dict[int, int]:
+    return _by_id(_rows(RELEASE, [leases]))
 
 
 def is_any_to_rescue(worker: int | None) -> bool:
@@ -400,6 +415,10 @@ def _rows(statement: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
         cursor.execute(statement, parameters)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
+
+
+def _by_id(rows: Iterable[tuple[Any, ...]]) -> dict[int, Any]:
+    return {row[0]: row[1] for row in rows}
 
 
 def _ids(rows: Iterable[tuple[Any, ...]]) -> set[int]:

@@ -1,6 +1,7 @@
 """The queue's statements on SQLite: one writer at a time, so each function is one immediate transaction."""
 
 import json
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -34,7 +35,7 @@ WHERE id IN (
    ORDER BY {order} LIMIT %(count)s)
 RETURNING priority, available_at, id, fencing_token, policy_version, rescues,
   error, uid, payload, metadata,
-  correlation_id, parent_id, source, created_at, trace_context
+  correlation_id, parent_id, source, created_at, trace_context, cancel_requested_at
 """
 BY_PRIORITY = CLAIM.format(pending="state = 0", order="priority DESC, available_at, id")
 # Its index says "+ 0" as well, so that no other statement takes it instead of t_claim.
@@ -47,9 +48,15 @@ SELECT p.id FROM engines_pipeline p WHERE p.id IN (SELECT value FROM json_each(%
   SELECT 1 FROM engines_transactionrecord t WHERE t.state = 0 AND t.pipeline_id = p.id AND t.available_at <= %s)
 """
 SETTLE = """
-UPDATE engines_transactionrecord SET state = %s, result = %s, error = %s, category = %s, lease_owner = NULL,
-  lease_expires_at = NULL, finished_at = %s
-WHERE id = %s AND fencing_token = %s AND lease_owner = %s RETURNING pipeline_id, started_at
+UPDATE engines_transactionrecord SET result = %(result)s, error = %(error)s,
+  state = CASE WHEN %(state)s = 3 AND cancel_requested_at IS NOT NULL THEN 4 ELSE %(state)s END,
+  category = CASE WHEN cancel_requested_at IS NULL THEN %(category)s END,
+  lease_owner = NULL, lease_expires_at = NULL, finished_at = %(now)s
+WHERE id = %(id)s AND fencing_token = %(token)s AND lease_owner = %(owner)s RETURNING pipeline_id, state, started_at
+"""
+RENEW = """
+UPDATE engines_transactionrecord SET lease_expires_at = %(until)s
+WHERE id = %(id)s AND fencing_token = %(token)s AND lease_owner = %(owner)s RETURNING cancel_requested_at
 """
 ATTEMPT = """
 INSERT INTO engines_attempt (transaction_id, delivery, step, number, of_total, started_at, duration, outcome, category,
@@ -63,14 +70,15 @@ ON CONFLICT (pipeline_id, minute, worker) DO UPDATE SET succeeded = succeeded + 
   failed = failed + excluded.failed, cancelled = cancelled + excluded.cancelled, seconds = seconds + excluded.seconds,
   longest = max(longest, excluded.longest)
 """
-GIVEN_BACK = {"state": State.PENDING.value, "lease_owner": None, "lease_expires_at": None, "started_at": None}
+UNLEASED = {"lease_owner": None, "lease_expires_at": None}
+GIVEN_BACK = {"state": State.PENDING.value, "started_at": None, **UNLEASED}
 IS_ANY_LAPSED = "SELECT EXISTS (SELECT 1 FROM engines_transactionrecord WHERE lease_expires_at < %s)"
 RESCUE = """
 UPDATE engines_transactionrecord SET rescues = rescues + %(begun)s, attempts = attempts - 1 + %(begun)s,
   lease_owner = NULL, lease_expires_at = NULL,
-  state = CASE WHEN rescues + %(begun)s >= %(poison)s THEN 3 ELSE 0 END,
-  finished_at = CASE WHEN rescues + %(begun)s >= %(poison)s THEN %(now)s END,
-  started_at = CASE WHEN rescues + %(begun)s >= %(poison)s THEN started_at END
+  state = CASE WHEN cancel_requested_at IS NOT NULL THEN 4 WHEN rescues + %(begun)s >= %(poison)s THEN 3 ELSE 0 END,
+  finished_at = CASE WHEN cancel_requested_at IS NOT NULL OR rescues + %(begun)s >= %(poison)s THEN %(now)s END,
+  started_at = CASE WHEN cancel_requested_at IS NOT NULL OR rescues + %(begun)s >= %(poison)s THEN started_at END
 WHERE id = %(id)s RETURNING id, uid, pipeline_id, state, attempts, policy_version
 """
 
@@ -127,9 +135,9 @@ def claim(
         by_age = sorted(cursor.fetchall(), key=lambda row: (row[1], row[2]))
     rows = by_age if is_oldest_first else sorted(by_age, key=lambda row: -row[0])
     claimed = []
-    for _, _, *keys, error, uid, payload, metadata, correlation_id, parent_id, source, created_at, trace in rows:
+    for _, _, *keys, error, uid, payload, metadata, correlation_id, parent_id, source, created_at, trace, asked in rows:
         values = [payloads.decode(payload), payloads.decode(metadata), correlation_id, parent_id, source]
-        made = [_time(created_at).timestamp(), payloads.decode(trace)]
+        made = [_time(created_at).timestamp(), payloads.decode(trace), asked is not None]
         claimed.append([*keys, error and _behind(json.loads(error), now), uid, *values, *made])
     return claimed
 
@@ -159,38 +167,37 @@ def make_ready() -> None:
 
 
 @transaction.atomic
-def settle(records: str, attempts: str, worker: int | None, **_for_postgresql: Any) -> set[int]:
+def settle(records: str, attempts: str, worker: int | None, **_for_postgresql: Any) -> dict[int, int]:
+    """The states by the ids of those that are settled."""
     now = timezone.now()
     ended: dict[int, list[tuple[int, float]]] = {}
-    settled = set()
+    settled: dict[int, int] = {}
     with connection.cursor() as cursor:
         for one in json.loads(records):
-            texts = [None if one.get(name) is None else json.dumps(one[name]) for name in ("result", "error")]
-            lease = [one["id"], one["token"], one["owner"]]
-            cursor.execute(SETTLE, [one["state"], *texts, one.get("category"), _text(now), *lease])
-            for pipeline_id, started_at in cursor.fetchall():
-                settled.add(one["id"])
-                ended.setdefault(pipeline_id, []).append(
-                    (one["state"], (now - _time(started_at or now)).total_seconds())
-                )
+            texts = {name: None if one.get(name) is None else json.dumps(one[name]) for name in ("result", "error")}
+            cursor.execute(SETTLE, {"category": None, **one, **texts, "now": _text(now)})
+            for pipeline_id, state, started_at in cursor.fetchall():
+                settled[one["id"]] = state
+                ended.setdefault(pipeline_id, []).append((state, (now - _time(started_at or now)).total_seconds()))
         _keep_attempts(attempts, settled, now, worker)
         for pipeline_id, ends in ended.items():
             states = [state for state, _ in ends]
             seconds = [seconds for _, seconds in ends]
-            counts = [states.count(2), states.count(3), 0, sum(seconds), max(seconds)]
+            counts = [*(states.count(state) for state in (2, 3, 4)), sum(seconds), max(seconds)]
             cursor.execute(COUNT, [pipeline_id, _minute(now), worker or 0, *counts])
     return settled
 
 
 @transaction.atomic
-def postpone(records: str, attempts: str, worker: int | None, *, is_noted: bool = False) -> set[int]:  # noqa: ARG001 (for PostgreSQL)
-    now, postponed = timezone.now(), set()
+def postpone(records: str, attempts: str, worker: int | None, *, is_noted: bool = False) -> dict[int, int]:  # noqa: ARG001 (for PostgreSQL)
+    now, postponed = timezone.now(), {}
     for one in json.loads(records):
         due_at, delivered = now + timedelta(seconds=one["seconds"]), F("attempts") - one["undelivered"]
         left, error = one["time_left"], one["error"]
         error |= {} if left is None else {"ends_at": now.timestamp() + left}
-        if _held(one).update(**GIVEN_BACK, available_at=due_at, error=error, attempts=delivered):
-            postponed.add(one["id"])
+        state = _give_back(one, available_at=due_at, error=error, attempts=delivered)
+        if state is not None:
+            postponed[one["id"]] = state
     _keep_attempts(attempts, postponed, now, worker)
     return postponed
 
@@ -202,7 +209,7 @@ def note(leases: str, attempts: str, worker: int | None) -> set[int]:
     return held
 
 
-def _keep_attempts(attempts: str, of: set[int], now: datetime, worker: int | None) -> None:
+def _keep_attempts(attempts: str, of: Collection[int], now: datetime, worker: int | None) -> None:
     always = ("id", "token", "step", "number", "of_total")
     known = ("duration", "outcome", "category", "error_type", "message", "traceback", "policy_version")
     with connection.cursor() as cursor:
@@ -214,15 +221,33 @@ def _keep_attempts(attempts: str, of: set[int], now: datetime, worker: int | Non
 
 
 @transaction.atomic
-def renew(leases: str, seconds: float) -> set[int]:
-    until = timezone.now() + timedelta(seconds=seconds)
-    return {one["id"] for one in json.loads(leases) if _held(one).update(lease_expires_at=until)}
+def renew(leases: str, seconds: float) -> dict[int, bool]:
+    """By the ids of those that are held, whether their end was requested."""
+    until, held = _text(timezone.now() + timedelta(seconds=seconds)), dict[int, bool]()
+    with connection.cursor() as cursor:
+        for one in json.loads(leases):
+            cursor.execute(RENEW, {**one, "until": until})
+            for (asked_at,) in cursor.fetchall():
+                held[one["id"]] = asked_at is not None
+    return held
 
 
 @transaction.atomic
-def release(leases: str) -> set[int]:
-    less = F("attempts") - 1
-    return {one["id"] for one in json.loads(leases) if _held(one).update(**GIVEN_BACK, attempts=less)}
+def release(leases: str) -> dict[int, int]:
+    given = {one["id"]: _give_back(one, attempts=F("attempts") - 1) for one in json.loads(leases)}
+    return {record_id: state for record_id, state in given.items() if state is not None}
+
+
+def _give_back(lease: dict[str, Any], **changes: Any) -> int | None:
+    """Make it pending again, or cancelled if that was requested; its state, None if the lease is lost."""
+    if _held(lease).filter(cancel_requested_at=None).update(**GIVEN_BACK, **changes):
+        return State.PENDING.value
+    pipeline_id = _held(lease).values_list("pipeline_id", flat=True).first()
+    if pipeline_id is None:
+        return None
+    _held(lease).update(**UNLEASED, state=State.CANCELLED.value, finished_at=timezone.now(), **changes)
+    count_ends(pipeline_id, 0, 0, 0, 1)
+    return State.CANCELLED.value
 
 
 def _held(lease: dict[str, Any]) -> QuerySet[TransactionRecord]:
