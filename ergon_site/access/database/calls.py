@@ -180,7 +180,8 @@ def close_if_broken(execute: Callable[..., Any], sql: str, params: Any, many: bo
 
 def forget_broken(wrapper: Any) -> None:
     """Close a connection that is found broken outside of a transaction. What asks it in its own words must say so."""
-    if not wrapper.in_atomic_block and wrapper.connection is not None and wrapper.connection.closed:
+    # A file has no connection that breaks.
+    if wrapper.vendor == "postgresql" and not wrapper.in_atomic_block and getattr(wrapper.connection, "closed", False):
         wrapper.close()
 
 
