@@ -167,7 +167,7 @@ def test_what_is_not_valid_is_never_kept() -> None:
 def test_a_version_of_an_older_release_shuts_for_no_longer_than_calendars_go(
     browse: Client, error: ProviderError
 ) -> None:
-    first = write({})
+    first = write({"retry": {"max_attempts": 1}})
     for_ever = {"breaker": {"failure_threshold": 1, "open_cooldown_seconds": 999_999_999_999}}
     body = first.body | for_ever | {"retry_after_ceiling": 999_999_999_999}
     second = ProviderPolicyVersion.objects.create(policy=first.policy, number=2, body=body, author="ada", reason="x")
