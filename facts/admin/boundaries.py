@@ -50,9 +50,10 @@ CLOSE = {
     "description": "Handoff stops until the gate is opened. Both sides keep working, and the backlog grows.",
     "keep": "Leave it open",
 }
+SKIP_TEXT = "What is skipped is never received here: consumers get a notice in its place. This cannot be undone."
 SKIP = {
     "title": "Skip past the alarm",
-    "description": "It will never be received here; consumers get a notice in its place. This cannot be undone.",
+    "description": SKIP_TEXT,
     "form_class": SkipForm,
     "keep": "Do not skip it",
 }
