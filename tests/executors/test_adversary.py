@@ -229,7 +229,9 @@ def test_what_left_the_group_is_ended_with_the_process_whose_time_is_up(behaviou
 def test_what_left_the_group_is_ended_with_the_worker() -> None:
     with adversary("with_daemon") as crew:
         assert crew.run(job("t0", 1)).value == [1]
-        pid = grandchild(" ".join(crew.pools.snapshot()[0]["said"]))
+        said = crew.pools.find("one").snapshot
+        eventually(lambda: any("grandchild" in line for line in said()["said"]), "what it said is read as well")
+        pid = grandchild(" ".join(said()["said"]))
         assert lives(pid), "its executor lives on"
     assert not lives(pid)
 
