@@ -104,7 +104,7 @@ def test_what_both_have_changed_alike_is_no_quarrel(browse: Client, pipeline: Pi
     assert browse.post(edit(pipeline), form).status_code == 302
 
 
-@pytest.mark.parametrize("opened_with", ["", "{", "[]", "{}", "7", '"\\u0000"'])
+@pytest.mark.parametrize("opened_with", ["", "{", "[]", "{}", "7", '"\\u0000"', "\x00", "9" * 5000])
 def test_a_form_that_does_not_tell_what_it_was_opened_with_changes_the_row_as_it_is(
     browse: Client, pipeline: Pipeline, opened_with: str
 ) -> None:
@@ -192,3 +192,12 @@ def test_a_users_form_gives_nothing_back_that_was_taken_meanwhile(browse: Client
     assert browse.post(page, {**form, "first_name": "Eva"}).status_code == 302
     person.refresh_from_db()
     assert (person.first_name, person.is_active, list(person.groups.all())) == ("Eva", False, [])
+
+
+def test_a_users_form_says_what_is_wrong_whatever_it_says_it_was_opened_with(
+    browse: Client, administrator: User
+) -> None:
+    page = f"/admin/auth/user/{administrator.pk}/change/"
+    answer = browse.post(page, {**opened(browse, page), "username": "\x00", "opened": "\x00"})
+    assert answer.status_code == 200
+    assert answer.content.decode().count("Null characters are not allowed.") == 1

@@ -21,7 +21,8 @@ class AmendingForm(forms.BaseForm):
     def __init__(self, *args: Any, present: Mapping[str, Any], **options: Any) -> None:
         super().__init__(*args, **options)
         self.present = present
-        self.fields["opened"] = forms.CharField(required=False, widget=forms.HiddenInput, initial=_as_json(present))
+        # Not one that may refuse what is sent: the form would not know then what it was opened with.
+        self.fields["opened"] = forms.Field(required=False, widget=forms.HiddenInput, initial=_as_json(present))
 
     def changes(self) -> dict[str, Any]:
         """What the reader has changed, by field."""
@@ -35,7 +36,7 @@ class AmendingForm(forms.BaseForm):
 
     def clean_opened(self) -> dict[str, Any]:
         try:
-            opened = json_text.parse(self.cleaned_data["opened"].encode())
+            opened = json_text.parse((self.cleaned_data["opened"] or "").encode())
         except json_text.MalformedJSONError:
             opened = None
         is_whole = isinstance(opened, dict) and opened.keys() == self.present.keys()
@@ -43,8 +44,7 @@ class AmendingForm(forms.BaseForm):
 
     def clean(self) -> dict[str, Any]:
         super().clean()
-        if "opened" in self.cleaned_data:
-            self._refuse_contested()
+        self._refuse_contested()
         return self.cleaned_data
 
     def _refuse_contested(self) -> None:
