@@ -25,7 +25,7 @@ from tests import handout, servers, warm
 
 CORE = ("tests/core", "--cov", "--cov-report=term-missing:skip-covered", "--cov-fail-under=100")
 # As many as keep two cores busy.
-PASSES = {"sqlite": 4, "postgresql": 4}
+PASSES = {"sqlite": 5, "postgresql": 5}
 # On servers that are given, one pass would take what another has sent.
 SHARED = {"TEST_DATABASE_URL", "TEST_REDIS_URL", "TEST_RABBITMQ_URL"}
 GLANCE, PATIENCE = 0.2, 20.0

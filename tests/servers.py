@@ -28,7 +28,10 @@ PEERS = "http://127.0.0.1:*,http://peer.example,https://peer.example,https://pla
 # Folders of tests that have nothing to do with the suite's database. Some of them, and some of the modules that are
 # marked `once`, the passes on PostgreSQL take, which have less to do.
 RUN_ONCE = {"core", "architecture", "conformance", "executors"}
-TAKEN_BY_POSTGRESQL = {"browser", "conformance", "executors", "test_embedded.py", "test_package.py", "test_settings.py"}
+TAKEN_BY_POSTGRESQL = {
+    *("browser", "conformance", "executors"),
+    *("test_demo.py", "test_embedded.py", "test_package.py", "test_settings.py"),
+}
 
 SELDOM = (20_000, 20, 50)
 MEMORY, PLENTY = Path("/dev/shm"), 4 << 30  # noqa: S108 (folders in it have names of their own)
