@@ -105,6 +105,21 @@ def serve(log: Path | None = None, threads: str = "4", **changes: str) -> Iterat
         yield Site(url, server.pid)
 
 
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def words_of(process: psutil.Process) -> str:
+    """Its command line; nothing if it has ended a moment ago."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
+
+
 def wrong_clock(offset: str) -> dict[str, str]:
     """Variables of a process whose host's clock is wrong by so much (+1h, -10m)."""
     found = sorted(Path("/usr/lib").rglob("libfaketimeMT.so.1"))

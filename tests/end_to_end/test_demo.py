@@ -17,7 +17,7 @@ import pytest
 
 from ergon_site.demo.__main__ import PROCESSES
 from ergon_site.demo.tasks import CUSTOMERS
-from tests.processes import LIMIT, ROOT, eventually, free_port, wait_for
+from tests.processes import LIMIT, ROOT, eventually, free_port, is_alive, wait_for, words_of
 
 pytestmark = pytest.mark.once
 
@@ -65,7 +65,7 @@ def press_ctrl_c(running: "subprocess.Popen[bytes]") -> None:
     family = psutil.Process(running.pid).children(recursive=True)
     os.killpg(running.pid, signal.SIGINT)
     running.wait(timeout=MUCH)
-    eventually(lambda: not any(child.is_running() for child in family), "every process of the demo has ended")
+    eventually(lambda: not any(map(is_alive, family)), "every process of the demo has ended")
 
 
 @contextmanager
@@ -160,7 +160,7 @@ def test_the_demo_lets_a_person_in_ends_at_ctrl_c_and_starts_again(folder: Path,
     with demo(port, said) as running:
         eventually(lambda: "running, log in" in said.read_text(), "it starts its processes", MUCH)
         assert_commands_reach_the_demo(port)
-        (forwarder,) = (one for one in psutil.Process(running.pid).children() if "forward" in one.cmdline())
+        (forwarder,) = (one for one in psutil.Process(running.pid).children() if "forward" in words_of(one))
         forwarder.kill()
         assert running.wait(timeout=MUCH) != 0
     assert f"  forwarder  stopped (rc=-9), see var/demo/{port}/log/forwarder.log\n" in said.read_text()

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from configparser import ConfigParser
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,8 @@ def test_the_steps_of_the_image_make_a_folder_that_serves(tmp_path: Path) -> Non
             assert page.status_code == 200
         finally:
             for one in [*psutil.Process(served.pid).children(recursive=True), served]:
-                one.kill()
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
 
 
 def install(packages: Path, words: list[str], *, cwd: Path) -> None:

@@ -151,7 +151,9 @@ def test_all_that_match_are_found_as_it_runs_but_not_what_comes_later() -> None:
     submit(other, 1)
     operation = begin("cancel", "transaction", {"state": "pending", "pipeline": "orders"}, rate=2)
     assert (operation.expected, operation.dry_run["would"]) == (3, 3)
-    eventually(lambda: database_time() > operation.created_at, "what comes next is younger")  # SQLite counts in ms
+    # SQLite counts in whole milliseconds.
+    younger = operation.created_at + timedelta(milliseconds=1)
+    eventually(lambda: database_time() >= younger, "what comes next is younger")
     submit(orders, 2)
     BulkOperation.objects.update(moved_at=timezone.now() - timedelta(seconds=1))
     assert bulk.advance() == 2

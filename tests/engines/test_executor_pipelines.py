@@ -15,9 +15,9 @@ from engines.core.states import State
 from engines.models import Attempt, DeadLetter, TransactionRecord
 from engines.reads import explain
 from tests.durable_transactions import Run, consume, consumer, make_policy, states, wait_until_started
-from tests.executors.executor_pools import is_alive, lives
+from tests.executors.executor_pools import lives
 from tests.factories import make_pipeline
-from tests.processes import LIMIT, eventually
+from tests.processes import LIMIT, eventually, is_alive, words_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -254,7 +254,7 @@ def test_an_order_to_end_kills_what_outlives_the_grace_and_burns_nothing(tmp_pat
         wait_until_started(running)
         eventually((tmp_path / "grandchild").exists, "the job has begun")
         children = psutil.Process(running.pid).children(recursive=True)
-        assert any("tests.executors.handlers" in " ".join(one.cmdline()) for one in children)
+        assert any("tests.executors.handlers" in words_of(one) for one in children)
         running.send_signal(signal.SIGTERM)
         running.communicate(timeout=LIMIT)
         assert running.returncode == 3

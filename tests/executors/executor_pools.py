@@ -29,7 +29,7 @@ from engines.connectors.memory import MemoryConnector
 from engines.executors.pool import Pools
 from engines.executors.settings import executors_in
 from engines.executors.task import RunInExecutor
-from tests.processes import ROOT, eventually
+from tests.processes import ROOT, eventually, is_alive
 
 HERE = Path(__file__).parent
 HANDLERS = [sys.executable, "-m", "engines.executors", "--handlers", "tests.executors.handlers"]
@@ -123,13 +123,6 @@ def adversary(behaviour: str, **about: Any) -> Iterator[Crew]:
 def left_of(groups: set[int]) -> list[int]:
     """Processes that live, of these groups."""
     return [one.pid for one in psutil.process_iter() if is_alive(one) and group_of(one.pid) in groups]
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def lives(pid: int) -> bool:

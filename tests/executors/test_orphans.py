@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.executors.executor_pools import ENVIRONMENT, left_of, lives
-from tests.processes import LIMIT, ROOT, eventually
+from tests.processes import LIMIT, ROOT, eventually, words_of
 
 pytestmark = pytest.mark.once
 
@@ -54,13 +54,6 @@ def children_of(process: psutil.Process) -> list[psutil.Process]:
         return list(process.children())
     except psutil.Error:  # it ended a moment ago
         return []
-
-
-def words_of(child: psutil.Process) -> str:
-    try:
-        return " ".join(child.cmdline())
-    except psutil.Error:  # it ended a moment ago
-        return ""
 
 
 @pytest.mark.parametrize("is_keeper_killed", [False, True])

@@ -21,7 +21,7 @@ from tests.database import refusing
 from tests.durable_transactions import consume, consumer, count, make_policy, states, submit, wait_until_started
 from tests.factories import make_pipeline
 from tests.faults.test_leases import freeze
-from tests.processes import LIMIT, eventually, run_module
+from tests.processes import LIMIT, eventually, is_alive, run_module
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -425,4 +425,4 @@ def test_the_death_of_the_parent_of_several_processes_leaves_none_behind() -> No
         eventually(lambda: Worker.objects.count() == 2, "both run")
         children = psutil.Process(parent.pid).children()
         os.kill(parent.pid, signal.SIGKILL)
-        eventually(lambda: not any(child.is_running() and child.status() != "zombie" for child in children), "all gone")
+        eventually(lambda: not any(map(is_alive, children)), "all gone")

@@ -25,7 +25,7 @@ from tests.commands import next_event
 from tests.durable_transactions import consumer, count, make_policy, states, wait_until_started
 from tests.engines.test_executor_pipelines import VARIABLES, jobs_pipeline, submit_job
 from tests.factories import make_pipeline
-from tests.processes import eventually
+from tests.processes import eventually, is_alive, words_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -185,7 +185,7 @@ def test_the_process_of_an_executor_whose_job_has_lost_its_lease_is_ended() -> N
         eventually(lambda: len(executors_of(process)) == 1, "in a process of its own")
         (executor,) = executors_of(process)
         take_away(uid)
-        eventually(lambda: not executor.is_running() or executor.status() == "zombie", "that is ended")
+        eventually(lambda: not is_alive(executor), "that is ended")
         done = submit_job("python#echo", 1)
         eventually(lambda: states(done) == ["succeeded"], "the worker goes on")
     assert TransactionRecord.objects.get(uid=uid).attempts == 1
@@ -193,7 +193,7 @@ def test_the_process_of_an_executor_whose_job_has_lost_its_lease_is_ended() -> N
 
 def executors_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
     children = psutil.Process(process.pid).children(recursive=True)
-    return [child for child in children if "tests.executors.handlers" in child.cmdline()]
+    return [child for child in children if "tests.executors.handlers" in words_of(child)]
 
 
 @contextmanager
