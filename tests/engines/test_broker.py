@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -43,7 +44,7 @@ from ergon_site import embedded
 from tests.conformance.harness import ENGINES, Engine, Script
 from tests.conformance.test_abandonment import Hook, hook, run
 from tests.faults.relay import relay_to
-from tests.processes import LIMIT, ROOT, eventually
+from tests.processes import LIMIT, ROOT, eventually, words_of
 from tests.servers import Restartable
 
 pytestmark = pytest.mark.once
@@ -601,11 +602,8 @@ def nothing_more_taken(url: str) -> Iterator[None]:
 def set_memory_of_rabbitmq(part: str) -> None:
     """Tell the RabbitMQ of these tests how much of the machine's memory it may use."""
     home = Path(os.environ["ERGON_DATA_DIR"]) / "rabbitmq"
-    (mapper,) = (
-        one.cmdline()[one.cmdline().index("-port") + 1]
-        for one in psutil.Process().children(recursive=True)
-        if one.name() == "epmd"
-    )
+    running = "\n".join(map(words_of, psutil.Process().children(recursive=True)))
+    (mapper,) = re.findall(r"/epmd -port (\d+)", running)
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "ERL_EPMD_PORT": mapper, "LANG": "C.UTF-8"}
     command = ["/usr/lib/rabbitmq/bin/rabbitmqctl", "-n", "ergon@localhost", "set_vm_memory_high_watermark", part]
     subprocess.run(command, env=environment, check=True, capture_output=True, timeout=LIMIT)

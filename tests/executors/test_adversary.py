@@ -385,5 +385,6 @@ def test_nothing_is_left_open() -> None:
     for behaviour in ("honest", "kills_itself", "leaves_runaway", "exits"):
         with adversary(behaviour) as crew:
             crew.run(job())
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
-    assert {one.pid for one in psutil.Process().children()} == children, "neither processes nor keepers"
+    # What earlier tests have left may end meanwhile.
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+    assert {one.pid for one in psutil.Process().children()} <= children, "neither processes nor keepers"
