@@ -53,11 +53,6 @@ POLICY = ConsumerPolicy(loop=ConsumerLoopPolicy(concurrency=ConcurrencyPolicy(va
 WAITING = Waiting(is_wanted=lambda: True, aside=nullcontext, may_postpone=False)  # type: ignore[arg-type]
 
 
-class Doing(ConsumerTask):
-    def process_transaction(self, transaction: Transaction) -> int:
-        return 1
-
-
 @contextmanager
 def no_threads() -> Iterator[None]:
     """No machine has a stack as large as this, so that none can be started."""
@@ -140,8 +135,15 @@ def test_slots_that_find_no_thread_wait_for_one_and_the_others_go_on(
     """A thread of its own ends the scarcity: the loop needs this one."""
     monkeypatch.setattr(SpareThread, "idle", [SpareThread()] if has_slot else [])
     connector = MemoryConnector([Transaction(str(number), None) for number in range(6)])
-    task = Doing(connectors={"memory": connector})
     with capture_logs() as logs:
+
+        class Lingering(ConsumerTask):
+            """A slot that was done at once would be free for what the next one is to do."""
+
+            def process_transaction(self, transaction: Transaction) -> None:
+                eventually(lambda: bool(logs), "no thread was found")
+
+        task = Lingering(connectors={"memory": connector})
 
         def end_scarcity() -> None:
             eventually(lambda: len(connector.outcomes) == 6 if has_slot else bool(logs), "it was tried")
