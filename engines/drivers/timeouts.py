@@ -152,12 +152,16 @@ class _Errand:
             self._done.release()
         if abandoned is not None:
             abandoned.end()
-            if self.error is not None:
-                log_late_error(self.error)
-            elif self._late is not None:
-                self._late(self.value)
+            self.come_too_late()
             for callback in callbacks:
                 callback(self)
+
+    def come_too_late(self) -> None:
+        """Nobody waits for the result any more."""
+        if self.error is not None:
+            log_late_error(self.error)
+        elif self._late is not None:
+            self._late(self.value)
 
     def done(self) -> bool:
         return self.is_done
@@ -183,11 +187,10 @@ class _Errand:
     def abandon(self, abandoned: Abandoned) -> bool:
         """Give up on it; False if it has just ended after all."""
         with self._state:
-            if self._done.acquire(blocking=False):
-                return False
-            self._abandoned = abandoned
-            abandoned.begin()
-            return True
+            if self._abandoned is None and not self.is_done:
+                self._abandoned = abandoned
+                abandoned.begin()
+            return self._abandoned is not None
 
 
 class SpareThread(threading.Thread):
@@ -259,7 +262,8 @@ def run_with_timeout(
     try:
         is_late = not errand.wait(timeout) and errand.abandon(abandoned)
     except BaseException:
-        errand.abandon(abandoned)
+        if not errand.abandon(abandoned):
+            errand.come_too_late()
         raise
     if is_late:
         raise LimitReached(function, timeout, errand)

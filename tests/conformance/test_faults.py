@@ -150,6 +150,21 @@ def test_an_interrupted_fetch_loses_nothing() -> None:
     eventually(lambda: source.count() == 3, "they are back")
 
 
+@pytest.mark.usefixtures("_interruptible")
+def test_a_fetch_that_ends_as_it_is_interrupted_loses_nothing() -> None:
+    class Interrupted(MemoryConnector):
+        def fetch_transactions(self, batch_size: int, **_: Any) -> Any:
+            batch = super().fetch_transactions(batch_size)
+            # The main thread hears of it once it has waited for this one.
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+            return batch
+
+    source = Interrupted(some(3))
+    with pytest.raises(KeyboardInterrupt):
+        THREADS.run(Script(), [], connectors={"m": source}, batch=3, fetch=FetchPolicy(retry=RetryPolicy(timeout=60)))
+    assert source.count() == 3
+
+
 @pytest.mark.parametrize("kind", [deque, iter, tuple])
 def test_too_many_in_anything_are_given_back(consumer: Engine, kind: Any) -> None:
     class Generous(MemoryConnector):
