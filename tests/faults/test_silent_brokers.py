@@ -82,7 +82,7 @@ def in_time(act: Callable[[], Any]) -> BaseException | None:
 
 
 def answer_again(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long the answer takes on a busy machine."""
+    """From now on, and it may take as long as a busy machine needs."""
     for sender in (outbox, tasks):
         monkeypatch.setattr(sender, "SHORT_LIMIT", LIMIT)
     relay.resume()
